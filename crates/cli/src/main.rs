@@ -1,0 +1,2 @@
+//! The larql command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Open, extract, plan, execute: statements in, typed rows out

@@ -1,0 +1,1 @@
+//! Runs a resolved model: forward, sequence state, sampling, taps

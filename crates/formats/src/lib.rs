@@ -1,0 +1,1 @@
+//! GGUF and safetensors as containers, checked against hostile files

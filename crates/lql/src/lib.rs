@@ -1,0 +1,1 @@
+//! The LQL language: text to AST with spans and back

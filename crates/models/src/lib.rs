@@ -1,0 +1,1 @@
+//! What a checkpoint means: ModelSpec, tensor roles, families, tokenizer, chat template

@@ -1,0 +1,1 @@
+//! Tiny checkpoints and helpers for the tests of the other crates

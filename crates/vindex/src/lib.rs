@@ -1,0 +1,1 @@
+//! The vindex directory: manifest, digests, weights, feature and knowledge tables
