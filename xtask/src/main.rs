@@ -1,2 +1,67 @@
-//! Checks and chores of this repository.
-fn main() {}
+//! Checks and chores of this repository; `cargo xtask --help` lists them.
+//!
+//! Nothing here is part of the product, and no crate depends on it.
+//! What a chore needs from outside (cargo, git, python3 with pip) it runs as a process.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a tool for a terminal: it reports by printing"
+)]
+
+mod ci;
+mod cli_docs;
+mod fetch_gemma;
+mod process;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Checks and chores of this repository")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Every check except the tests: formatting, tidiness, lints, documentation
+    Ci,
+    /// Only the rules about the text and the shape of the repository
+    Tidy,
+    /// Rewrite docs/cli.md from the command line's own help
+    Docs,
+    /// Run the tests with snapshots accepted, then rewrite the generated documentation
+    Bless,
+    /// Record the present hashes of the sources that a document describes
+    Lock,
+    /// Fetch Gemma 3 270M (GGUF, Q4_K_M, 254 MB, under the Gemma terms of use) into DIR
+    FetchGemma {
+        /// Where the file goes; never commit it
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let root = process::root();
+    let outcome = match Args::parse().task {
+        Task::Ci => ci::ci(&root),
+        Task::Tidy => ci::tidy(&root),
+        Task::Docs => cli_docs::write(&root),
+        Task::Bless => ci::bless(&root),
+        Task::Lock => tidy::locks::write(&root),
+        Task::FetchGemma { dir } => fetch_gemma::fetch(&dir),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

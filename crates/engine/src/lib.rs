@@ -1,1 +1,25 @@
-//! Runs a resolved model: forward, sequence state, sampling, taps
+//! Runs a resolved model: the one forward pass, sequence state, sampling, taps.
+//!
+//! Useful for: logits, generation, observing and editing activations at named points. Not useful for: deciding what a
+//! checkpoint means (that is `larql-models`) or answering questions about it (`larql-db`).
+//! Cost: weights stay mapped; a pass allocates its row buffers and the state grows by its new rows.
+#![forbid(unsafe_code)]
+
+mod activation;
+mod attention;
+mod error;
+mod forward;
+mod model;
+mod rope;
+mod runtime;
+mod sample;
+mod state;
+mod tap;
+
+pub use error::EngineError;
+pub use forward::{Logits, SequenceInput, WantedLogits, forward};
+pub use model::{Matrix, Model};
+pub use runtime::{Interrupt, Profile, Runtime};
+pub use sample::{Sampler, SamplingOptions, argmax, log_softmax, top_k};
+pub use state::SequenceState;
+pub use tap::{Recorded, Recorder, RowPlace, Tap, TapPoint};

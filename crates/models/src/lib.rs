@@ -1,1 +1,20 @@
-//! What a checkpoint means: ModelSpec, tensor roles, families, tokenizer, chat template
+//! What a checkpoint means: [`ModelSpec`], tensor roles, families, tokenizer and chat template.
+//!
+//! Useful for: opening a Hugging Face folder or a GGUF file and asking which forward pass it describes and where its
+//! tensors are. Not useful for: running it (the engine's work) or keeping it (the vindex's).
+//! Cost: opening reads headers; weights stay mapped.
+#![forbid(unsafe_code)]
+
+pub mod checkpoint;
+mod config;
+pub mod error;
+mod families;
+pub mod roles;
+pub mod rope;
+pub mod spec;
+pub mod tokenizer;
+
+pub use checkpoint::{Checkpoint, Container, StoredNorm, StoredRows, StoredTensor};
+pub use error::ModelError;
+pub use roles::{LayerTensor, TensorRole, needed_tensors};
+pub use spec::ModelSpec;

@@ -1,0 +1,97 @@
+//! Why a run cannot be done.
+
+use larql_models::ModelError;
+use thiserror::Error;
+
+/// Why a run cannot be done.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The checkpoint cannot be read.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The spec describes something that no forward pass here computes.
+    #[error("layer {layer}: {axis} cannot be run by this version")]
+    Unsupported {
+        /// The layer.
+        layer: usize,
+        /// The axis and its value.
+        axis: &'static str,
+    },
+    /// A matrix does not have the size its format needs.
+    #[error("tensor `{tensor}`: {source}")]
+    Matrix {
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        #[source]
+        source: larql_kernels::ShapeError,
+    },
+    /// No token was given.
+    #[error("sequence {sequence} has no tokens to run")]
+    EmptyInput {
+        /// Index in the batch.
+        sequence: usize,
+    },
+    /// As many states as sequences are needed.
+    #[error("the batch has {sequences} sequences and {states} states")]
+    StateCount {
+        /// Sequences in the batch.
+        sequences: usize,
+        /// States given.
+        states: usize,
+    },
+    /// A state made for another model.
+    #[error("the sequence state has {got} layers, the model has {expected}")]
+    StateLayers {
+        /// Layers of the model.
+        expected: usize,
+        /// Layers of the state.
+        got: usize,
+    },
+    /// A token id beyond the embedding.
+    #[error("token id {id} is outside the vocabulary of {d_vocab}")]
+    TokenOutOfRange {
+        /// The id.
+        id: u32,
+        /// Rows of the embedding.
+        d_vocab: u32,
+    },
+    /// More positions than the model was made for.
+    #[error("the sequence would have {wanted} positions, the model takes {n_ctx}")]
+    ContextFull {
+        /// Positions after the step.
+        wanted: usize,
+        /// The model's limit.
+        n_ctx: usize,
+    },
+    /// A tap refused.
+    #[error("tap at layer {layer}, {point}: {message}")]
+    Tap {
+        /// The layer.
+        layer: usize,
+        /// The point.
+        point: &'static str,
+        /// What the tap said.
+        message: String,
+    },
+    /// Logits that are not numbers cannot be sampled from.
+    #[error("logit of token {id} is not a number")]
+    NotANumber {
+        /// The first such token.
+        id: usize,
+    },
+    /// A sampling option outside its range.
+    #[error("{option} is {got}, expected {expected}")]
+    SamplingOption {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        got: String,
+        /// What would work.
+        expected: &'static str,
+    },
+    /// The caller asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

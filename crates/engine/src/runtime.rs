@@ -1,0 +1,132 @@
+//! What a run works with besides the model: threads, kernels, arithmetic, scratch memory.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use larql_kernels::{Activations, Arithmetic, Kernels, LinearJob, Team, linear};
+
+use crate::error::EngineError;
+use crate::model::Matrix;
+
+/// Which arithmetic a run uses; printed with every result that depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// Float32 activations on any stored type.
+    Exact,
+    /// Activations in int8 blocks where the stored type has an integer kernel.
+    Fast,
+}
+
+impl Profile {
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+        }
+    }
+}
+
+/// A flag that ends the current pass at the next layer.
+#[derive(Debug, Clone, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Asks the current pass to end.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes passes possible again.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked.
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a run works with besides the model.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(crate) team: Team,
+    pub(crate) kernels: &'static Kernels,
+    profile: Profile,
+    interrupt: Interrupt,
+    activations: Activations,
+}
+
+impl Runtime {
+    /// Threads and arithmetic for runs on this machine.
+    pub fn new(n_threads: NonZeroUsize, profile: Profile, interrupt: Interrupt) -> Self {
+        Self {
+            team: Team::new(n_threads),
+            kernels: Kernels::detect(),
+            profile,
+            interrupt,
+            activations: Activations::new(),
+        }
+    }
+
+    /// The arithmetic of this runtime.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Threads that work, the caller included.
+    pub fn n_threads(&self) -> usize {
+        self.team.n_threads()
+    }
+
+    /// The team, for work that is not a forward pass.
+    pub fn team(&mut self) -> &mut Team {
+        &mut self.team
+    }
+
+    /// The kernels chosen for this machine.
+    pub fn kernels(&self) -> &'static Kernels {
+        self.kernels
+    }
+
+    /// The flag that ends a pass.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    pub(crate) fn check_interrupt(&self) -> Result<(), EngineError> {
+        if self.interrupt.is_raised() {
+            Err(EngineError::Interrupted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// `out[p, r] = sum_k w[r, k] * x[p, k]` for each matrix, all reading the same `x` (`[n_pos, cols]`).
+    pub fn project(&mut self, x: &[f32], n_pos: usize, outputs: &mut [(&Matrix, &mut Vec<f32>)]) {
+        let Some((first, _)) = outputs.first() else {
+            return;
+        };
+        let arithmetic = match self.profile {
+            Profile::Exact => Arithmetic::Exact,
+            Profile::Fast => Arithmetic::Fast,
+        };
+        self.activations
+            .prepare(self.kernels, x, n_pos, first.cols(), arithmetic);
+        let mut jobs: Vec<LinearJob<'_>> = outputs
+            .iter_mut()
+            .map(|(matrix, out)| {
+                out.resize(n_pos * matrix.rows(), 0.0);
+                LinearJob {
+                    weight: matrix.view(),
+                    row_order: matrix.order(),
+                    out: out.as_mut_slice(),
+                }
+            })
+            .collect();
+        linear(&mut self.team, self.kernels, &self.activations, &mut jobs);
+    }
+}

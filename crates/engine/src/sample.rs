@@ -1,0 +1,318 @@
+//! Choosing the next token from logits.
+//!
+//! Temperature 0 is greedy and ignores the seed. Otherwise the order is temperature, top-k, top-p, min-p, draw; the draw
+//! comes from a counter-based generator, so a seed gives the same tokens on every run.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::error::EngineError;
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SamplingOptions {
+    /// Divisor of the logits; 0 is greedy.
+    pub temperature: f32,
+    /// Keep this many of the most likely; `None` keeps all.
+    pub top_k: Option<usize>,
+    /// Keep the fewest whose probability reaches this; the one that crosses it is kept. 1 keeps all.
+    pub top_p: f32,
+    /// Drop those less likely than this share of the most likely. 0 keeps all.
+    pub min_p: f32,
+    /// Seed of the draw.
+    pub seed: u64,
+}
+
+impl SamplingOptions {
+    /// The most likely token, always.
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_k: None,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 0,
+    };
+}
+
+/// Draws tokens, one after another.
+#[derive(Debug)]
+pub struct Sampler {
+    options: SamplingOptions,
+    rng: ChaCha8Rng,
+}
+
+impl Sampler {
+    /// A sampler at the start of its seed's stream.
+    ///
+    /// # Errors
+    /// Names an option outside its range.
+    pub fn new(options: SamplingOptions) -> Result<Self, EngineError> {
+        let bad = |option, got: f32, expected| {
+            Err(EngineError::SamplingOption {
+                option,
+                got: got.to_string(),
+                expected,
+            })
+        };
+        if !options.temperature.is_finite() || options.temperature < 0.0 {
+            return bad("temperature", options.temperature, "a number from 0");
+        }
+        if !(0.0..=1.0).contains(&options.top_p) {
+            return bad("top-p", options.top_p, "a number from 0 to 1");
+        }
+        if !(0.0..=1.0).contains(&options.min_p) {
+            return bad("min-p", options.min_p, "a number from 0 to 1");
+        }
+        if options.top_k == Some(0) {
+            return bad("top-k", 0.0, "a whole number from 1");
+        }
+        Ok(Self {
+            options,
+            rng: ChaCha8Rng::seed_from_u64(options.seed),
+        })
+    }
+
+    /// The next token.
+    ///
+    /// # Errors
+    /// If a logit is not a number.
+    pub fn sample(&mut self, logits: &[f32]) -> Result<u32, EngineError> {
+        if let Some(id) = logits.iter().position(|x| x.is_nan()) {
+            return Err(EngineError::NotANumber { id });
+        }
+        if self.options.temperature == 0.0 {
+            return Ok(argmax(logits));
+        }
+        let kept = self.keep(logits);
+        let total: f64 = kept.iter().map(|(_, p)| p).sum();
+        let mut target = self.unit() * total;
+        for (id, p) in &kept {
+            target -= p;
+            if target < 0.0 {
+                return Ok(*id);
+            }
+        }
+        Ok(kept
+            .last()
+            .expect("at least the most likely token is kept")
+            .0)
+    }
+
+    /// Tokens that may be drawn, most likely first, with their weights.
+    fn keep(&self, logits: &[f32]) -> Vec<(u32, f64)> {
+        let options = self.options;
+        let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let mut kept: Vec<(u32, f64)> = (0u32..)
+            .zip(logits)
+            .map(|(id, logit)| {
+                (
+                    id,
+                    ((f64::from(*logit) - max) / f64::from(options.temperature)).exp(),
+                )
+            })
+            .filter(|(_, p)| *p > 0.0)
+            .collect();
+        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if let Some(k) = options.top_k {
+            kept.truncate(k);
+        }
+        if options.top_p < 1.0 {
+            let total: f64 = kept.iter().map(|(_, p)| p).sum();
+            let mut mass = 0.0;
+            let crossing = kept.iter().position(|(_, p)| {
+                mass += p / total;
+                mass >= f64::from(options.top_p)
+            });
+            kept.truncate(crossing.map_or(kept.len(), |last| last + 1));
+        }
+        let floor = f64::from(options.min_p) * kept[0].1;
+        kept.retain(|(_, p)| *p >= floor);
+        kept
+    }
+
+    /// A number in `[0, 1)` with 53 random bits.
+    fn unit(&mut self) -> f64 {
+        (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Index of the largest logit; the first of equals.
+pub fn argmax(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (i, x) in logits.iter().enumerate() {
+        if *x > logits[best] {
+            best = i;
+        }
+    }
+    u32::try_from(best).expect("a vocabulary fits u32")
+}
+
+/// Natural logarithm of each token's probability, in f64 statistics.
+pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let log_sum = logits
+        .iter()
+        .map(|x| (f64::from(*x) - max).exp())
+        .sum::<f64>()
+        .ln()
+        + max;
+    logits.iter().map(|x| f64::from(*x) - log_sum).collect()
+}
+
+/// The `k` largest logits with their ids, largest first; equals by id.
+pub fn top_k(logits: &[f32], k: usize) -> Vec<(u32, f32)> {
+    let mut all: Vec<(u32, f32)> = (0u32..).zip(logits.iter().copied()).collect();
+    let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    let k = k.min(all.len());
+    if k == 0 {
+        return Vec::new();
+    }
+    all.select_nth_unstable_by(k - 1, order);
+    all.truncate(k);
+    all.sort_by(order);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOGITS: [f32; 6] = [0.3, 2.1, -1.0, 2.1, 1.2, f32::NEG_INFINITY];
+
+    fn draws(options: SamplingOptions, n: usize) -> Vec<u32> {
+        let mut sampler = Sampler::new(options).unwrap();
+        (0..n).map(|_| sampler.sample(&LOGITS).unwrap()).collect()
+    }
+
+    #[test]
+    fn greedy_takes_the_first_of_equals_and_ignores_the_seed() {
+        for seed in 0..5 {
+            assert_eq!(
+                draws(
+                    SamplingOptions {
+                        seed,
+                        ..SamplingOptions::GREEDY
+                    },
+                    3
+                ),
+                [1, 1, 1]
+            );
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_and_seeds_differ() {
+        let with = |seed| {
+            draws(
+                SamplingOptions {
+                    temperature: 0.9,
+                    seed,
+                    ..SamplingOptions::GREEDY
+                },
+                40,
+            )
+        };
+        assert_eq!(with(42), with(42));
+        assert_ne!(with(42), with(43));
+    }
+
+    #[test]
+    fn frequencies_follow_the_softmax() {
+        let n = 20_000;
+        let ids = draws(
+            SamplingOptions {
+                temperature: 0.8,
+                seed: 7,
+                ..SamplingOptions::GREEDY
+            },
+            n,
+        );
+        let z: f64 = LOGITS.iter().map(|x| (f64::from(*x) / 0.8).exp()).sum();
+        for (id, logit) in LOGITS.iter().enumerate() {
+            let share = ids.iter().filter(|drawn| **drawn == id as u32).count() as f64 / n as f64;
+            let want = (f64::from(*logit) / 0.8).exp() / z;
+            // Five standard deviations of a binomial share.
+            assert!(
+                (share - want).abs() <= 5.0 * (want * (1.0 - want) / n as f64).sqrt(),
+                "{id}: {share} for {want}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_limit_drops_tokens() {
+        let base = SamplingOptions {
+            temperature: 3.0,
+            seed: 1,
+            ..SamplingOptions::GREEDY
+        };
+        let seen = |options| {
+            let mut ids = draws(options, 2000);
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        };
+        assert_eq!(seen(base), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            seen(SamplingOptions {
+                top_k: Some(1),
+                ..base
+            }),
+            [1]
+        );
+        assert_eq!(
+            seen(SamplingOptions {
+                top_k: Some(3),
+                ..base
+            }),
+            [1, 3, 4]
+        );
+        assert_eq!(seen(SamplingOptions { top_p: 0.0, ..base }), [1]);
+        // The two best hold 0.52 of the mass: the second crosses 0.4.
+        assert_eq!(seen(SamplingOptions { top_p: 0.4, ..base }), [1, 3]);
+        assert_eq!(seen(SamplingOptions { min_p: 0.7, ..base }), [1, 3, 4]);
+    }
+
+    #[test]
+    fn refusals_name_the_option_and_the_token() {
+        let refused = |options| Sampler::new(options).unwrap_err().to_string();
+        let base = SamplingOptions::GREEDY;
+        assert_eq!(
+            refused(SamplingOptions {
+                temperature: -1.0,
+                ..base
+            }),
+            "temperature is -1, expected a number from 0"
+        );
+        assert_eq!(
+            refused(SamplingOptions { top_p: 1.5, ..base }),
+            "top-p is 1.5, expected a number from 0 to 1"
+        );
+        assert_eq!(
+            refused(SamplingOptions {
+                min_p: -0.1,
+                ..base
+            }),
+            "min-p is -0.1, expected a number from 0 to 1"
+        );
+        assert_eq!(
+            refused(SamplingOptions {
+                top_k: Some(0),
+                ..base
+            }),
+            "top-k is 0, expected a whole number from 1"
+        );
+        let mut sampler = Sampler::new(base).unwrap();
+        assert_eq!(
+            sampler.sample(&[0.0, f32::NAN]).unwrap_err().to_string(),
+            "logit of token 1 is not a number"
+        );
+    }
+
+    #[test]
+    fn top_k_equals_a_sort() {
+        assert_eq!(top_k(&LOGITS, 3), [(1, 2.1), (3, 2.1), (4, 1.2)]);
+        assert_eq!(top_k(&LOGITS, 0), []);
+        assert_eq!(top_k(&LOGITS, 99).len(), LOGITS.len());
+    }
+}

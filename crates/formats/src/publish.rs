@@ -1,0 +1,147 @@
+//! [`publish()`]: a file appears complete or not at all.
+//!
+//! The bytes go to a temporary file in the target's folder, reach the disk, and take the target's
+//! name by a rename. A reader that has mapped the old file keeps the old bytes.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Large enough that a tensor row never costs a system call of its own.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes `path` through `write`, replacing a file of that name. If `write` fails or panics,
+/// nothing is left behind and an existing file is untouched.
+///
+/// # Errors
+/// What `write` returns, or [`Error::Io`] when the file cannot be created, flushed or renamed.
+pub fn publish<E: From<Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    let io = |action| {
+        move |source| Error::Io {
+            path: path.to_path_buf(),
+            action,
+            source,
+        }
+    };
+    let folder = folder_of(path);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".partial-");
+    readable_by_all(&mut builder);
+    let temp = builder.tempfile_in(&folder).map_err(io("create"))?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, temp);
+    write(&mut out)?;
+    let temp = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
+    temp.as_file().sync_all().map_err(io("flush"))?;
+    temp.persist(path)
+        .map_err(|e| io("rename a finished file to")(e.error))?;
+    sync_folder(&folder);
+    Ok(())
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        Some(_) | None => PathBuf::from("."),
+    }
+}
+
+/// Temporary files are private by default; a published one obeys the umask like any other.
+#[cfg(unix)]
+fn readable_by_all(builder: &mut tempfile::Builder<'_, '_>) {
+    use std::os::unix::fs::PermissionsExt;
+    builder.permissions(std::fs::Permissions::from_mode(0o666));
+}
+
+#[cfg(not(unix))]
+fn readable_by_all(_: &mut tempfile::Builder<'_, '_>) {}
+
+/// Makes the rename durable where folders can be flushed. The file itself is complete already,
+/// so a file system that refuses this loses nothing but the order of two crashes.
+fn sync_folder(folder: &Path) {
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out file");
+        publish::<Error>(&path, |out| {
+            out.write_all(b"first").unwrap();
+            Ok(())
+        })
+        .unwrap();
+        let failed = publish(&path, |out| {
+            out.write_all(&[9; 3 << 20]).unwrap();
+            Err(Error::NotAFile { path: "x".into() })
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "x: not a file");
+        let panicked = std::panic::catch_unwind(|| {
+            publish::<Error>(&path, |_| panic!("writer died")).unwrap();
+        });
+        assert!(panicked.is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        assert_eq!(names(dir.path()), ["out file"]);
+    }
+
+    #[test]
+    fn a_reader_of_the_replaced_file_keeps_its_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w");
+        let write = |text: &'static [u8]| {
+            publish::<Error>(&path, |out| {
+                out.write_all(text).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        };
+        write(b"old bytes");
+        let old = crate::Bytes::map_file(&path).unwrap();
+        write(b"new");
+        assert_eq!(&*old, b"old bytes");
+        assert_eq!(&*crate::Bytes::map_file(&path).unwrap(), b"new");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_published_file_has_the_permissions_of_an_ordinary_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join("a");
+        publish::<Error>(&ours, |_| Ok(())).unwrap();
+        let plain = dir.path().join("b");
+        std::fs::write(&plain, b"").unwrap();
+        let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_named_with_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("no/such/file");
+        let found = publish::<Error>(&path, |_| Ok(())).unwrap_err();
+        assert_eq!(
+            found.to_string(),
+            format!("{}: cannot create", path.display())
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! Kernels for x86-64 with AVX2, FMA and F16C.
+//!
+//! Dots are written with intrinsics; element-wise functions and decoders are the portable bodies,
+//! compiled here with wider registers.  Both follow the scalar order of operations, so every result
+//! has the scalar bits.
+//!
+//! The functions in the table are safe to call only on a CPU with these features; [`kernels`] is
+//! the one way to the table and checks that.
+
+#![expect(
+    unsafe_code,
+    reason = "calls functions that are compiled for CPU features checked at run time"
+)]
+
+mod decode;
+mod float;
+mod integer;
+mod registers;
+mod unpack;
+
+use super::scalar::{float as portable, quantize};
+use super::{Dots32, Dots256, Isa, Kernels, integer_table};
+
+/// The table, if this CPU has the features.
+pub(super) fn kernels() -> Option<&'static Kernels> {
+    let has_features = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
+    has_features.then_some(&KERNELS)
+}
+
+/// A portable body, compiled with the features of this set.
+macro_rules! recompiled {
+    ($body:path, |$($arg:ident: $type:ty),*|) => {{
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn body($($arg: $type),*) {
+            $body($($arg),*)
+        }
+        |$($arg),*| {
+            // SAFETY: the table is reachable only through `kernels`, which checked the features.
+            unsafe { body($($arg),*) }
+        }
+    }};
+}
+
+static KERNELS: Kernels = Kernels {
+    isa: Isa::Avx2,
+    decode: decode::decode,
+    dot: |w, x| float::dot(w, [x])[0],
+    dot4: float::dot,
+    axpy: recompiled!(portable::axpy, |alpha: f32, x: &[f32], y: &mut [f32]|),
+    exp_in_place: recompiled!(portable::exp_in_place, |x: &mut [f32]|),
+    softmax_in_place: recompiled!(portable::softmax_in_place, |x: &mut [f32]|),
+    silu_mul: recompiled!(portable::silu_mul, |gate: &mut [f32], up: &[f32]|),
+    gelu_tanh_mul: recompiled!(portable::gelu_tanh_mul, |gate: &mut [f32], up: &[f32]|),
+    rms_norm: recompiled!(portable::rms_norm, |x: &[f32],
+                                               weight: Option<&[f32]>,
+                                               eps: f32,
+                                               out: &mut [f32]|),
+    layer_norm: recompiled!(portable::layer_norm, |x: &[f32],
+                                                   weight: &[f32],
+                                                   bias: Option<&[f32]>,
+                                                   eps: f32,
+                                                   out: &mut [f32]|),
+    quantize_32: recompiled!(quantize::per_32, |x: &[f32],
+                                                q: &mut [i8],
+                                                scales: &mut [f32],
+                                                sums: &mut [f32]|),
+    quantize_256: recompiled!(quantize::per_256, |x: &[f32],
+                                                  q: &mut [i8],
+                                                  scales: &mut [f32],
+                                                  sums16: &mut [i16],
+                                                  sums32: &mut [i16]|),
+    integer: integer_table!(integer),
+};

@@ -1,0 +1,124 @@
+//! Loads from arrays of the register's size, and the final fold.
+//!
+//! An array reference proves that the bytes are there, so the functions are safe where the features
+//! are.
+
+#![expect(unsafe_code, reason = "load instructions take raw pointers")]
+
+use std::arch::x86_64::*;
+
+/// 32 bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_u8(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array has 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 32 signed bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_i8(bytes: &[i8; 32]) -> __m256i {
+    // SAFETY: the array has 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 16 words of 16 bits.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_i16(words: &[i16; 16]) -> __m256i {
+    // SAFETY: the array has 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+}
+
+/// 8 words of 16 bits.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_half_i16(words: &[i16; 8]) -> __m128i {
+    // SAFETY: the array has 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
+}
+
+/// 16 bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_half(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// 8 floats.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load_f32(values: &[f32; 8]) -> __m256 {
+    // SAFETY: the array has 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_ps(values.as_ptr()) }
+}
+
+/// Stores 8 floats.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn store_f32(values: &mut [f32; 8], from: __m256) {
+    // SAFETY: the array has 32 bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_ps(values.as_mut_ptr(), from) }
+}
+
+/// The `LEN` bytes of `block` from `at`; both are constants at every call, so the check folds.
+#[inline(always)]
+pub(super) fn part<const LEN: usize>(block: &[u8], at: usize) -> &[u8; LEN] {
+    block[at..]
+        .first_chunk()
+        .expect("the part lies inside the block")
+}
+
+/// The f16 at byte `at` of a block.
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
+    let bits = u16::from_le_bytes(*part(block, at));
+    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))))
+}
+
+/// Asks for the weights a little after `block`, as many as the block has: the next rows of a matrix
+/// follow this one, and the hardware's own prefetching stops at the end of a page.
+#[target_feature(enable = "avx2")]
+#[inline]
+#[allow(
+    unused_unsafe,
+    reason = "the intrinsic is safe in newer standard libraries only"
+)]
+pub(super) fn prefetch(block: &[u8]) {
+    /// Far enough for the latency of memory at the speed of one core.
+    const AHEAD: usize = 1536;
+    const LINE: usize = 64;
+    for at in (0..block.len()).step_by(LINE) {
+        let at = block.as_ptr().wrapping_add(AHEAD + at).cast();
+        // SAFETY: a prefetch reads nothing, so the address may lie outside the matrix.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
+    }
+}
+
+/// Lanes `l` and `l + 4` added.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn halve(lanes: __m256) -> __m128 {
+    _mm_add_ps(
+        _mm256_castps256_ps128(lanes),
+        _mm256_extractf128_ps::<1>(lanes),
+    )
+}
+
+/// Four lanes folded: 2 into 0 and 3 into 1, then 1 into 0.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn fold4(four: __m128) -> f32 {
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+}
+
+/// As the scalar fold of eight lanes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn fold8(lanes: __m256) -> f32 {
+    fold4(halve(lanes))
+}

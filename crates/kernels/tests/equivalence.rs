@@ -1,0 +1,277 @@
+//! Every operation on every instruction set of this CPU: the bits are those of the scalar set, and
+//! the scalar set is within the derived bound of an f64 oracle.
+//!
+//! Method: a grid of widths around every register and block boundary, several seeds, and extreme
+//! inputs.  Weight blocks are random bytes, with scales overwritten where they must stay finite.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "the test says which instruction sets it ran"
+)]
+
+mod support;
+
+use larql_kernels::{
+    Activations, Arithmetic, Format, Isa, Kernels, LinearJob, MatrixView, RowOrder,
+    has_integer_kernel, linear,
+};
+use support::{Extreme, Rng, assert_same_bits, one_thread, weights};
+
+const WIDTHS: [usize; 14] = [0, 1, 7, 8, 9, 31, 32, 33, 63, 255, 256, 257, 640, 4096];
+const ROWS: [usize; 6] = [1, 2, 3, 4, 5, 63];
+
+fn sets() -> Vec<&'static Kernels> {
+    Isa::available()
+        .into_iter()
+        .map(|isa| Kernels::for_isa(isa).unwrap())
+        .collect()
+}
+
+/// Runs `op` on every set and compares with the scalar one.
+fn same_on_all_sets(what: &str, op: impl Fn(&Kernels) -> Vec<f32>) -> Vec<f32> {
+    let scalar = op(Kernels::for_isa(Isa::Scalar).unwrap());
+    for kernels in sets() {
+        assert_same_bits(
+            &op(kernels),
+            &scalar,
+            &format!("{what} on {}", kernels.isa().name()),
+        );
+    }
+    scalar
+}
+
+#[test]
+fn avx2_runs_where_the_cpu_has_it() {
+    let available = Isa::available();
+    assert_eq!(available[0], Isa::Scalar);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+    {
+        assert_eq!(available, [Isa::Scalar, Isa::Avx2]);
+        assert_eq!(Kernels::detect().isa(), Isa::Avx2);
+    }
+    for isa in available {
+        assert_eq!(Kernels::for_isa(isa).unwrap().isa(), isa);
+        println!("runs on {}", isa.name());
+    }
+}
+
+#[test]
+fn dots_agree_and_are_within_the_bound() {
+    for n in WIDTHS {
+        for seed in 0..4 {
+            for extreme in Extreme::ALL {
+                let mut rng = Rng::new(seed);
+                let a = extreme.floats(&mut rng, n);
+                let b: [Vec<f32>; 4] = std::array::from_fn(|_| rng.floats(n));
+                let four = b.each_ref().map(Vec::as_slice);
+                let what = format!("dot of {n}, {extreme:?}");
+                let got = same_on_all_sets(&what, |k| {
+                    let single = four.map(|b| k.dot_f32(&a, b));
+                    assert_same_bits(&k.dot4_f32(&a, four), &single, &what);
+                    single.to_vec()
+                });
+                for (got, b) in got.iter().zip(four) {
+                    let products = || a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b));
+                    let exact: f64 = products().sum();
+                    let magnitude: f64 = products().map(f64::abs).sum();
+                    // Products below the smallest normal lose up to one subnormal step each.
+                    let bound = n as f64 * (f64::from(f32::EPSILON) * magnitude + 1.5e-45);
+                    let error = (f64::from(*got) - exact).abs();
+                    assert!(error <= bound, "{what}: error {error:e}, bound {bound:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn elementwise_functions_agree() {
+    for n in WIDTHS.into_iter().filter(|n| *n > 0) {
+        for extreme in Extreme::ALL {
+            let mut rng = Rng::new(n as u64);
+            let x = extreme.floats(&mut rng, n);
+            let (y, w) = (rng.floats(n), rng.floats(n));
+            let what = |op: &str| format!("{op} of {n}, {extreme:?}");
+            let in_place = |op: &str, run: &dyn Fn(&Kernels, &mut [f32])| {
+                same_on_all_sets(&what(op), |k| {
+                    let mut x = x.clone();
+                    run(k, &mut x);
+                    x
+                })
+            };
+            in_place("axpy", &|k, x| k.axpy(-1.7, &y, x));
+            in_place("exp", &|k, x| k.exp_in_place(x));
+            in_place("softmax", &|k, x| k.softmax_in_place(x));
+            in_place("silu_mul", &|k, x| k.silu_mul(x, &y));
+            in_place("gelu_tanh_mul", &|k, x| k.gelu_tanh_mul(x, &y));
+            let out_of_place = |op: &str, run: &dyn Fn(&Kernels, &mut [f32])| {
+                same_on_all_sets(&what(op), |k| {
+                    let mut out = vec![f32::NAN; n];
+                    run(k, &mut out);
+                    out
+                })
+            };
+            out_of_place("rms_norm", &|k, out| k.rms_norm(&x, Some(&w), 1e-6, out));
+            out_of_place("bare rms_norm", &|k, out| k.rms_norm(&x, None, 1e-6, out));
+            out_of_place("layer_norm", &|k, out| {
+                k.layer_norm(&x, &w, Some(&y), 1e-5, out)
+            });
+            out_of_place("bare layer_norm", &|k, out| {
+                k.layer_norm(&x, &w, None, 1e-5, out)
+            });
+        }
+    }
+}
+
+/// Random bytes as blocks: every bit pattern, with any scale.
+#[test]
+fn decoders_agree_on_any_bytes() {
+    let mut rng = Rng::new(7);
+    for &format in Format::ALL {
+        for n_blocks in [0, 1, 2, 3, 7, 8, 9, 40] {
+            let bytes = rng.bytes(n_blocks * format.block_bytes());
+            let n = n_blocks * format.block_len();
+            same_on_all_sets(&format!("decode {format} x {n_blocks}"), |k| {
+                let mut out = vec![f32::NAN; n];
+                k.decode(format, &bytes, &mut out);
+                out
+            });
+        }
+    }
+}
+
+#[test]
+fn matrix_products_agree() {
+    let mut n_cases = 0;
+    for &format in Format::ALL {
+        for cols in WIDTHS.into_iter().filter(|n| n % format.block_len() == 0) {
+            for (seed, rows) in ROWS.into_iter().enumerate() {
+                for extreme in Extreme::ALL {
+                    let mut rng = Rng::new(seed as u64);
+                    let bytes = weights(&mut rng, format, rows, cols, extreme);
+                    let weight = MatrixView::new(format, rows, cols, &bytes).unwrap();
+                    let n_pos = 1 + seed % 5;
+                    let x = extreme.floats(&mut rng, n_pos * cols);
+                    for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
+                        let what = format!("{format} {rows} x {cols}, {extreme:?} {arithmetic:?}");
+                        let out =
+                            same_on_all_sets(&what, |k| product(k, weight, &x, n_pos, arithmetic));
+                        assert!(cols != 0 || out.iter().all(|v| *v == 0.0), "{what}");
+                        n_cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_cases > 2000, "{n_cases}");
+}
+
+fn product(
+    kernels: &Kernels,
+    weight: MatrixView<'_>,
+    x: &[f32],
+    n_pos: usize,
+    arithmetic: Arithmetic,
+) -> Vec<f32> {
+    let mut out = vec![f32::NAN; n_pos * weight.rows()];
+    let mut activations = Activations::new();
+    activations.prepare(kernels, x, n_pos, weight.cols(), arithmetic);
+    let job = LinearJob {
+        weight,
+        row_order: RowOrder::Stored,
+        out: &mut out,
+    };
+    linear(&mut one_thread(), kernels, &activations, &mut [job]);
+    out
+}
+
+/// The largest quants on both sides: 16-bit pair sums come within 1 % of saturation here.
+#[test]
+fn the_largest_integers_are_exact() {
+    for format in [
+        Format::Q8_0,
+        Format::Q6K,
+        Format::Q5K,
+        Format::Q4K,
+        Format::Q5_0,
+    ] {
+        let cols = 512;
+        for fill in [0x7f, 0x80, 0xff, 0x00] {
+            let mut rng = Rng::new(1);
+            let mut bytes = weights(&mut rng, format, 1, cols, Extreme::No);
+            support::fill_quants(format, &mut bytes, fill);
+            let weight = MatrixView::new(format, 1, cols, &bytes).unwrap();
+            let mut row = vec![0.0; cols];
+            larql_kernels::decode_row(weight, 0, &mut row);
+            for sign in [1.0, -1.0] {
+                // Quantizes without error: every activation is 127 times the scale.
+                let x = vec![sign * 127.0; cols];
+                let what = format!("{format} filled with {fill:#x}");
+                let got = same_on_all_sets(&what, |k| product(k, weight, &x, 1, Arithmetic::Fast));
+                let exact: f64 = row
+                    .iter()
+                    .map(|w| f64::from(*w) * 127.0 * f64::from(sign))
+                    .sum();
+                let magnitude: f64 = row.iter().map(|w| f64::from(w.abs()) * 127.0).sum();
+                let error = (f64::from(got[0]) - exact).abs();
+                assert!(error <= 1e-5 * magnitude, "{what}: {} for {exact}", got[0]);
+            }
+        }
+    }
+}
+
+/// Rounding an activation to 8 bits costs at most half a step each; over random signs the errors
+/// add as noise.  Relative to the norm of the output, the budget is three times what is measured.
+#[test]
+fn fast_is_close_to_exact() {
+    let budget = |format| match format {
+        Format::Q4K | Format::Q5K | Format::Q6K => 0.025,
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 0.02,
+        Format::Q8_0 | Format::Iq4Nl | Format::Mxfp4 => 0.02,
+        Format::F32 | Format::F16 | Format::Bf16 | Format::Q2K | Format::Q3K | Format::Iq4Xs => 0.0,
+    };
+    let (rows, cols, n_pos) = (63, 768, 3);
+    for &format in Format::ALL {
+        let mut rng = Rng::new(11);
+        let bytes = weights(&mut rng, format, rows, cols, Extreme::No);
+        let weight = MatrixView::new(format, rows, cols, &bytes).unwrap();
+        let x = rng.floats(n_pos * cols);
+        let kernels = Kernels::detect();
+        let exact = product(kernels, weight, &x, n_pos, Arithmetic::Exact);
+        let fast = product(kernels, weight, &x, n_pos, Arithmetic::Fast);
+        let norm = |v: &[f32]| v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let difference: Vec<f32> = exact.iter().zip(&fast).map(|(a, b)| a - b).collect();
+        let relative = norm(&difference) / norm(&exact);
+        println!("{format}: {relative:.4}");
+        assert!(relative <= budget(format), "{format}: {relative}");
+        assert_eq!(
+            relative > 0.0,
+            has_integer_kernel(format),
+            "{format}: {relative}"
+        );
+    }
+}
+
+#[test]
+fn activations_that_are_not_numbers_stay_so() {
+    let mut rng = Rng::new(3);
+    for &format in Format::ALL
+        .iter()
+        .filter(|format| has_integer_kernel(**format))
+    {
+        let bytes = weights(&mut rng, format, 2, 512, Extreme::No);
+        let weight = MatrixView::new(format, 2, 512, &bytes).unwrap();
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = rng.floats(2 * 512);
+            x[300] = bad;
+            for kernels in sets() {
+                let out = product(kernels, weight, &x, 2, Arithmetic::Fast);
+                assert!(out[0].is_nan() && out[1].is_nan(), "{format} {bad}");
+                assert!(out[2].is_finite() && out[3].is_finite(), "{format} {bad}");
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The team runs every share exactly once, survives panics, and ends.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use larql_kernels::Team;
+use support::team;
+
+/// One-wide and all-wide dispatches in turn: a worker that runs a dispatch twice, or runs the next
+/// one in place of an empty share, shows in the counts.
+#[test]
+fn every_chunk_runs_exactly_once() {
+    for n_threads in [2, 3] {
+        let mut team = team(n_threads);
+        let mut counts = [0u32; 7];
+        let n_dispatches = if n_threads == 2 { 100_000 } else { 5_000 };
+        for dispatch in 0..n_dispatches {
+            let width = if dispatch % 2 == 0 { 1 } else { counts.len() };
+            let before = counts;
+            team.chunks_mut(&mut counts[..width], 1, |_, chunk| chunk[0] += 1);
+            for (i, (after, before)) in counts.iter().zip(before).enumerate() {
+                assert_eq!(
+                    after - before,
+                    u32::from(i < width),
+                    "dispatch {dispatch} chunk {i}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn run_reaches_every_index_once() {
+    for n_threads in [1, 2, 5] {
+        let mut team = team(n_threads);
+        for _ in 0..200 {
+            let counts: Vec<AtomicUsize> = (0..n_threads).map(|_| AtomicUsize::new(0)).collect();
+            team.run(|i| {
+                counts[i].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(
+                counts
+                    .iter()
+                    .all(|count| count.load(Ordering::Relaxed) == 1)
+            );
+        }
+    }
+}
+
+#[test]
+fn chunks_are_contiguous_and_numbered() {
+    for (len, chunk_len) in [(0, 3), (1, 3), (10, 3), (12, 3), (5, 100), (64, 1)] {
+        for n_threads in 1..=4 {
+            let mut data = vec![usize::MAX; len];
+            team(n_threads).chunks_mut(&mut data, chunk_len, |i, chunk| {
+                assert!(chunk.len() == chunk_len || (i + 1) * chunk_len > len);
+                chunk.fill(i);
+            });
+            let expected: Vec<usize> = (0..len).map(|at| at / chunk_len).collect();
+            assert_eq!(data, expected, "{len} by {chunk_len} on {n_threads}");
+        }
+    }
+}
+
+/// Which shares panic must not matter; after each, the next dispatch is whole.
+#[test]
+fn a_panic_reaches_the_caller_and_the_team_lives() {
+    for n_threads in [1, 2, 3] {
+        let mut team = team(n_threads);
+        for culprit in 0..n_threads {
+            let payload = catch_unwind(AssertUnwindSafe(|| {
+                team.run(|i| assert_ne!(i, culprit, "share {culprit} fails"));
+            }))
+            .unwrap_err();
+            let message = payload.downcast_ref::<String>().unwrap();
+            assert!(
+                message.contains(&format!("share {culprit} fails")),
+                "{message}"
+            );
+            let count = AtomicUsize::new(0);
+            team.run(|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.into_inner(), n_threads);
+        }
+    }
+}
+
+#[test]
+fn parked_workers_wake_and_end() {
+    let start = Instant::now();
+    for _ in 0..10 {
+        let mut team = team(3);
+        // Longer than a worker stays awake.
+        std::thread::sleep(Duration::from_millis(5));
+        let count = AtomicUsize::new(0);
+        team.run(|_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.into_inner(), 3);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "a worker did not wake at once"
+    );
+}
+
+#[test]
+fn the_default_is_what_the_system_allows() {
+    let n = Team::default_threads();
+    assert_eq!(n, std::thread::available_parallelism().unwrap());
+    assert_eq!(Team::new(n).n_threads(), n.get());
+}
+
+#[test]
+fn the_bandwidth_probe_measures_something() {
+    let gb_s = larql_kernels::read_bandwidth_gb_s(&mut team(2), 1 << 20);
+    assert!(gb_s.is_finite() && gb_s > 0.01, "{gb_s}");
+}

@@ -1,0 +1,187 @@
+//! What can be wrong with a checkpoint, one variant per thing a caller could do differently.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::tokenizer::TokenizerError;
+
+/// A checkpoint that cannot be used, and why.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The container itself is unreadable.
+    #[error(transparent)]
+    Container(#[from] larql_formats::Error),
+    /// Neither a GGUF file nor a folder with `config.json`.
+    #[error(
+        "{path}: not a model: expected a .gguf file or a folder with config.json and safetensors"
+    )]
+    NotAModel {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// A folder that holds both a GGUF and safetensors.
+    #[error("{path}: the folder holds both safetensors and {gguf}; name the one you mean")]
+    Ambiguous {
+        /// The folder.
+        path: PathBuf,
+        /// The GGUF file in it.
+        gguf: String,
+    },
+    /// A file of a Hugging Face folder is missing.
+    #[error("{path}: missing {file}")]
+    MissingFile {
+        /// The folder.
+        path: PathBuf,
+        /// The missing file.
+        file: &'static str,
+    },
+    /// A file could not be read.
+    #[error("{path}: cannot be read")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A JSON file does not parse.
+    #[error("{path}: not valid JSON")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A model type that no family row names.
+    #[error("{origin}: unknown model type `{model_type}`; known: {known}")]
+    UnknownModelType {
+        /// The file that says so.
+        origin: String,
+        /// What it says.
+        model_type: String,
+        /// What would work.
+        known: String,
+    },
+    /// A key without which the forward pass cannot be known.
+    #[error("{origin}: missing key `{key}`")]
+    MissingKey {
+        /// The file.
+        origin: String,
+        /// The key.
+        key: String,
+    },
+    /// A key whose value has the wrong type or an impossible value.
+    #[error("{origin}: key `{key}` is {got}, expected {expected}")]
+    BadKey {
+        /// The file.
+        origin: String,
+        /// The key.
+        key: String,
+        /// What it holds.
+        got: String,
+        /// What would work.
+        expected: String,
+    },
+    /// Keys that may change the forward pass and that nobody here understands.
+    #[error("{origin}: key{} not understood: {}", if keys.len() == 1 { "" } else { "s" }, keys.join(", "))]
+    UnknownKeys {
+        /// The file.
+        origin: String,
+        /// The keys.
+        keys: Vec<String>,
+    },
+    /// The tensors of the file are not those the model needs.
+    #[error("{origin}: {}", accounting(missing, unexpected))]
+    Tensors {
+        /// The file or folder.
+        origin: String,
+        /// Needed and absent.
+        missing: Vec<String>,
+        /// Present and neither used nor known to be unused.
+        unexpected: Vec<String>,
+    },
+    /// A tensor with another shape than the model needs.
+    #[error("{origin}: tensor `{tensor}` has shape {got:?}, the configuration needs {expected:?}")]
+    Shape {
+        /// The file or folder.
+        origin: String,
+        /// The tensor.
+        tensor: String,
+        /// Shape the configuration implies.
+        expected: Vec<u64>,
+        /// Shape in the file.
+        got: Vec<u64>,
+    },
+    /// A tensor stored in a type that is not a weight here.
+    #[error(
+        "{origin}: tensor `{tensor}` is stored as {dtype}, which cannot be used as weights here"
+    )]
+    Dtype {
+        /// The file or folder.
+        origin: String,
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// A tensor that the checkpoint does not have.
+    #[error("{origin}: no tensor for {role}")]
+    NoTensor {
+        /// The file or folder.
+        origin: String,
+        /// The role asked for.
+        role: String,
+    },
+    /// The tokenizer cannot be built.
+    #[error("{origin}: {source}")]
+    Tokenizer {
+        /// The file or folder.
+        origin: String,
+        /// Why.
+        #[source]
+        source: TokenizerError,
+    },
+    /// No tokenizer beside or inside the weights.
+    #[error("{origin}: no tokenizer: expected tokenizer.json, or tokenizer.ggml.* keys in a GGUF")]
+    NoTokenizer {
+        /// The file or folder.
+        origin: String,
+    },
+}
+
+/// Names listed in full up to this many, so that a message stays readable.
+const LISTED_NAMES_MAX: usize = 12;
+
+fn accounting(missing: &[String], unexpected: &[String]) -> String {
+    let list = |names: &[String]| {
+        let shown = names
+            .iter()
+            .take(LISTED_NAMES_MAX)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        match names.len().saturating_sub(LISTED_NAMES_MAX) {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
+        }
+    };
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        parts.push(format!(
+            "{} tensors missing: {}",
+            missing.len(),
+            list(missing)
+        ));
+    }
+    if !unexpected.is_empty() {
+        parts.push(format!(
+            "{} tensors not accounted for: {}",
+            unexpected.len(),
+            list(unexpected)
+        ));
+    }
+    parts.join("; ")
+}

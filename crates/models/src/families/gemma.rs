@@ -1,0 +1,312 @@
+//! Gemma 1, 2 and 3: scaled embeddings, norms that add one to their weight, gated GELU; windows and sandwich norms from 2.
+
+use serde_json::Value;
+
+use super::decoder::{
+    Decoder, LayerFacts, Norms, Sizes, activation_named, gguf_finish, gguf_missing, gguf_positive,
+    gguf_u32, sizes_from_config, sizes_from_gguf, softcap,
+};
+use super::rope::{self, RopeClass};
+use super::{Family, GgufFacts, GgufRopeRows, names};
+use crate::config::RawConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, AttentionBias, ModelSpec, NormWeight, RopeSpec};
+
+/// Gemma 3 has one full layer in six where no key says otherwise.
+const GEMMA3_PERIOD: u32 = 6;
+/// Base of the windowed layers of Gemma 3.
+const GEMMA3_LOCAL_THETA: f64 = 10_000.0;
+
+pub(super) const GEMMA: Family = Family {
+    name: "gemma",
+    hf_model_types: &["gemma"],
+    gguf_arch: "gemma",
+    from_config: |cfg| from_config(cfg, Generation::One),
+    from_gguf: Some(|facts| from_gguf(facts, Generation::One)),
+    gguf_rope_rows: GgufRopeRows::Split,
+    hf_layer_names: names::PRE_NORM,
+};
+
+pub(super) const GEMMA2: Family = Family {
+    name: "gemma2",
+    hf_model_types: &["gemma2"],
+    gguf_arch: "gemma2",
+    from_config: |cfg| from_config(cfg, Generation::Two),
+    from_gguf: Some(|facts| from_gguf(facts, Generation::Two)),
+    gguf_rope_rows: GgufRopeRows::Split,
+    hf_layer_names: names::SANDWICH,
+};
+
+pub(super) const GEMMA3: Family = Family {
+    name: "gemma3",
+    hf_model_types: &["gemma3_text", "gemma3"],
+    gguf_arch: "gemma3",
+    from_config: |cfg| from_config(cfg, Generation::Three),
+    from_gguf: Some(|facts| from_gguf(facts, Generation::Three)),
+    gguf_rope_rows: GgufRopeRows::Split,
+    hf_layer_names: names::SANDWICH,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Generation {
+    One,
+    Two,
+    Three,
+}
+
+impl Generation {
+    fn arch(self) -> &'static str {
+        match self {
+            Self::One => "gemma",
+            Self::Two => "gemma2",
+            Self::Three => "gemma3",
+        }
+    }
+}
+
+/// The facts that the two readers find in different places.
+struct Found {
+    sizes: Sizes,
+    eps: f32,
+    scale: f32,
+    bias: AttentionBias,
+    activation: Activation,
+    attention_softcap: Option<f32>,
+    final_softcap: Option<f32>,
+    tied: bool,
+    layers: Vec<LayerFacts>,
+}
+
+fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
+    cfg.must_be_off("use_bidirectional_attention")?;
+    let sizes = sizes_from_config(cfg, |_, _| 256)?;
+    let class_theta = if generation == Generation::Three {
+        1_000_000.0
+    } else {
+        10_000.0
+    };
+    let class = RopeClass {
+        d_head: sizes.d_head,
+        theta: class_theta,
+        n_ctx: sizes.n_ctx,
+    };
+    let (local, global) = match generation {
+        Generation::One | Generation::Two => {
+            let rope = rope::from_config(cfg, class)?;
+            (rope.clone(), rope)
+        }
+        Generation::Three => rope::local_and_global(cfg, class, GEMMA3_LOCAL_THETA)?,
+    };
+    let windows = match generation {
+        Generation::One => vec![None; sizes.n_layers as usize],
+        Generation::Two | Generation::Three => windows(cfg, sizes.n_layers, generation)?,
+    };
+    let (query_scale, attention_softcap, final_softcap) = match generation {
+        Generation::One => (f64::from(sizes.d_head), None, None),
+        Generation::Two | Generation::Three => (
+            cfg.opt_positive("query_pre_attn_scalar")?.unwrap_or(256.0),
+            softcap(cfg, "attn_logit_softcapping")?,
+            softcap(cfg, "final_logit_softcapping")?,
+        ),
+    };
+    let bias = if cfg.bool_or("attention_bias", false)? {
+        AttentionBias::Qkvo
+    } else {
+        AttentionBias::Absent
+    };
+    let eps = cfg.opt_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32;
+    let activation = activation(cfg, generation)?;
+    let tied = cfg.bool_or("tie_word_embeddings", true)?;
+    cfg.finish()?;
+    let found = Found {
+        sizes,
+        eps,
+        scale: query_scale.powf(-0.5) as f32,
+        bias,
+        activation,
+        attention_softcap,
+        final_softcap,
+        tied,
+        layers: layers(windows, &local, &global),
+    };
+    Ok(decoder(found, generation))
+}
+
+/// Early Gemma 1 files say `hidden_act: gelu` and mean the tanh form, which `hidden_activation` states when it is there.
+fn activation(cfg: &RawConfig<'_>, generation: Generation) -> Result<Activation, ModelError> {
+    let legacy = cfg.opt_str("hidden_act")?;
+    let name = match (cfg.opt_str("hidden_activation")?, legacy, generation) {
+        (Some(name), _, _) => name,
+        (None, Some("gelu"), Generation::One) => "gelu_pytorch_tanh",
+        (None, Some(name), _) => name,
+        (None, None, _) => "gelu_pytorch_tanh",
+    };
+    activation_named(name)
+        .ok_or_else(|| cfg.bad("hidden_activation", &Value::from(name), "gelu_pytorch_tanh"))
+}
+
+fn windows(
+    cfg: &RawConfig<'_>,
+    n_layers: u32,
+    generation: Generation,
+) -> Result<Vec<Option<u32>>, ModelError> {
+    let window = cfg.opt_u32("sliding_window")?.unwrap_or(4096);
+    let pattern = cfg.opt_u32("sliding_window_pattern")?;
+    let private = cfg.opt_u32("_sliding_window_pattern")?;
+    let Some(types) = cfg.opt_strings("layer_types")? else {
+        let period = match generation {
+            Generation::One | Generation::Two => 2,
+            Generation::Three => pattern.or(private).unwrap_or(GEMMA3_PERIOD),
+        };
+        return Ok(periodic(n_layers, window, period));
+    };
+    if types.len() != n_layers as usize {
+        return Err(cfg.bad(
+            "layer_types",
+            &Value::from(types.len()),
+            &format!("{n_layers} entries"),
+        ));
+    }
+    types
+        .into_iter()
+        .map(|kind| match kind {
+            "full_attention" => Ok(None),
+            "sliding_attention" => Ok(Some(window)),
+            other => Err(cfg.bad(
+                "layer_types",
+                &Value::from(other),
+                "full_attention or sliding_attention",
+            )),
+        })
+        .collect()
+}
+
+/// Every `period`-th layer sees everything, the others a window.
+fn periodic(n_layers: u32, window: u32, period: u32) -> Vec<Option<u32>> {
+    (0..n_layers)
+        .map(|i| {
+            if period > 0 && (i + 1) % period == 0 {
+                None
+            } else {
+                Some(window)
+            }
+        })
+        .collect()
+}
+
+fn layers(windows: Vec<Option<u32>>, local: &RopeSpec, global: &RopeSpec) -> Vec<LayerFacts> {
+    windows
+        .into_iter()
+        .map(|window| LayerFacts {
+            window,
+            rope: if window.is_some() {
+                local.clone()
+            } else {
+                global.clone()
+            },
+        })
+        .collect()
+}
+
+fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
+    let arch = generation.arch();
+    let sizes = sizes_from_gguf(facts, arch)?;
+    let global = rope::from_gguf(facts, arch, sizes.d_head, sizes.n_ctx)?;
+    let local = match generation {
+        Generation::One | Generation::Two => global.clone(),
+        Generation::Three => {
+            let theta = gguf_positive(facts, arch, "rope.freq_base_swa")?
+                .map_or(GEMMA3_LOCAL_THETA, f64::from);
+            rope::unscaled(sizes.d_head, theta)
+        }
+    };
+    let eps = gguf_positive(facts, arch, "attention.layer_norm_rms_epsilon")?
+        .ok_or_else(|| gguf_missing(facts, arch, "attention.layer_norm_rms_epsilon"))?;
+    let windows = match generation {
+        Generation::One => vec![None; sizes.n_layers as usize],
+        Generation::Two | Generation::Three => {
+            let window = gguf_u32(facts, arch, "attention.sliding_window")?
+                .ok_or_else(|| gguf_missing(facts, arch, "attention.sliding_window"))?;
+            let class_period = if generation == Generation::Two {
+                2
+            } else {
+                GEMMA3_PERIOD
+            };
+            let period =
+                gguf_u32(facts, arch, "attention.sliding_window_pattern")?.unwrap_or(class_period);
+            periodic(sizes.n_layers, window, period)
+        }
+    };
+    let (attention_softcap, final_softcap) = match generation {
+        // llama.cpp takes Gemma 2's published caps where the file has none.
+        Generation::Two => (
+            Some(gguf_positive(facts, arch, "attn_logit_softcapping")?.unwrap_or(50.0)),
+            Some(gguf_positive(facts, arch, "final_logit_softcapping")?.unwrap_or(30.0)),
+        ),
+        Generation::One | Generation::Three => (
+            gguf_positive(facts, arch, "attn_logit_softcapping")?,
+            gguf_positive(facts, arch, "final_logit_softcapping")?,
+        ),
+    };
+    let scale = match gguf_positive(facts, arch, "attention.scale")? {
+        Some(scale) => scale,
+        None => query_scale(generation, sizes),
+    };
+    let mut known = rope::GGUF_KEYS.to_vec();
+    known.extend([
+        "rope.freq_base_swa",
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+        "attention.scale",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+    ]);
+    gguf_finish(facts, arch, &known)?;
+    let found = Found {
+        sizes,
+        eps,
+        scale,
+        bias: AttentionBias::Absent,
+        activation: Activation::GeluTanh,
+        attention_softcap,
+        final_softcap,
+        tied: !facts.has_head,
+        layers: layers(windows, &local, &global),
+    };
+    Ok(decoder(found, generation))
+}
+
+/// GGUF files do not carry `query_pre_attn_scalar`: it is the head width but in the 27B models, which use the model
+/// width per head and are recognized by their number of layers, as llama.cpp does.
+fn query_scale(generation: Generation, sizes: Sizes) -> f32 {
+    let per_head = match (generation, sizes.n_layers) {
+        (Generation::Two, 46) | (Generation::Three, 62) => sizes.d_model / sizes.n_heads,
+        (Generation::One | Generation::Two | Generation::Three, _) => sizes.d_head,
+    };
+    f64::from(per_head).powf(-0.5) as f32
+}
+
+fn decoder(found: Found, generation: Generation) -> ModelSpec {
+    Decoder {
+        family: generation.arch(),
+        sizes: found.sizes,
+        norms: if generation == Generation::One {
+            Norms::Pre
+        } else {
+            Norms::Sandwich
+        },
+        norm_eps: found.eps,
+        norm_weight: NormWeight::PlusOne,
+        embedding_multiplier: (found.sizes.d_model as f32).sqrt(),
+        attention_bias: found.bias,
+        mlp_bias: false,
+        qk_norm: generation == Generation::Three,
+        scale: found.scale,
+        attention_softcap: found.attention_softcap,
+        final_softcap: found.final_softcap,
+        activation: found.activation,
+        tied: found.tied,
+        layers: found.layers,
+    }
+    .into_spec()
+}

@@ -1,0 +1,286 @@
+//! A SentencePiece vocabulary with scores as a tokenizer.json.
+//!
+//! The file is an ordinary BPE file that other readers can run. It has one more key,
+//! `sentencepiece`, with the scores and types of the tokens: with these we get the exact
+//! algorithm back, which ranked merges only approximate where scores tie.
+
+use std::collections::HashMap;
+
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::added::{Added, AddedTokens, Overlap};
+use super::codec::{Codec, METASPACE, Piece, PieceKind};
+use super::config::Head;
+use super::error::TokenizerError;
+use super::handle::Engine;
+use super::special::SpecialTokens;
+use super::spm::{Spm, kind_of_type};
+
+/// The key `sentencepiece` of a tokenizer.json that we wrote.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScoreSection {
+    add_space_prefix: bool,
+    unk: Option<u32>,
+    scores: Vec<f32>,
+    token_types: Vec<u8>,
+    /// Control and user-defined tokens that swallow the white space after them.
+    rstrip: Vec<u32>,
+}
+
+/// Everything that makes a SentencePiece engine.
+pub(super) struct Parts {
+    pub(super) pieces: Vec<Piece>,
+    pub(super) scores: Vec<f32>,
+    pub(super) unk: Option<u32>,
+    pub(super) add_space_prefix: bool,
+    pub(super) rstrip: Vec<u32>,
+}
+
+impl Parts {
+    pub(super) fn engine(self) -> Result<(Vec<Piece>, Engine, Codec), TokenizerError> {
+        let added = (0..)
+            .zip(&self.pieces)
+            .filter(|(_, p)| matches!(p.kind, PieceKind::Control | PieceKind::UserDefined))
+            .map(|(id, piece)| Added {
+                id,
+                text: piece.text.to_string(),
+                control: piece.kind == PieceKind::Control,
+                single_word: false,
+                lstrip: false,
+                rstrip: self.rstrip.contains(&id),
+            })
+            .collect();
+        let spm = Spm::new(&self.pieces, self.scores, self.unk, self.add_space_prefix)?;
+        let codec = Codec::Metaspace {
+            strip_leading: self.add_space_prefix,
+        };
+        let engine = Engine::SentencePiece {
+            spm: Box::new(spm),
+            added: AddedTokens::new(added, Overlap::LongestFirst),
+        };
+        Ok((self.pieces, engine, codec))
+    }
+}
+
+#[derive(Deserialize)]
+struct VocabFile {
+    model: VocabModel,
+}
+
+#[derive(Deserialize)]
+struct VocabModel {
+    vocab: HashMap<String, u32>,
+}
+
+/// The engine of a file that we wrote.
+pub(super) fn engine(
+    bytes: &[u8],
+    head: &Head,
+    section: &ScoreSection,
+) -> Result<(Vec<Piece>, Engine, Codec), TokenizerError> {
+    let file: VocabFile = serde_json::from_slice(bytes)?;
+    let n_vocab = section.scores.len();
+    for (what, got) in [
+        ("sentencepiece.token_types", section.token_types.len()),
+        ("model.vocab", file.model.vocab.len()),
+    ] {
+        if got != n_vocab {
+            return Err(TokenizerError::LengthMismatch {
+                what,
+                expected: n_vocab,
+                got,
+            });
+        }
+    }
+    let mut texts = vec![None; n_vocab];
+    for (text, id) in file.model.vocab {
+        let slot = texts
+            .get_mut(id as usize)
+            .ok_or_else(|| TokenizerError::IdOutOfRange {
+                what: format!("the id of `{text}`"),
+                id,
+                n_vocab,
+            })?;
+        *slot = Some(text);
+    }
+    let mut pieces = Vec::with_capacity(n_vocab);
+    for ((id, text), token_type) in (0..).zip(texts).zip(&section.token_types) {
+        // As many texts as ids, so an empty slot means that two texts share an id.
+        let text = text.ok_or(TokenizerError::LengthMismatch {
+            what: "model.vocab (distinct ids)",
+            expected: n_vocab,
+            got: id as usize,
+        })?;
+        let kind = kind_of_type(id, &text, i32::from(*token_type))?;
+        pieces.push(Piece {
+            text: text.into(),
+            kind,
+        });
+    }
+    for token in &head.added_tokens {
+        super::config::check_ids("an added token's id", &[token.id], n_vocab)?;
+    }
+    Parts {
+        pieces,
+        scores: section.scores.clone(),
+        unk: section.unk,
+        add_space_prefix: section.add_space_prefix,
+        rstrip: section.rstrip.clone(),
+    }
+    .engine()
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    version: &'static str,
+    truncation: Value,
+    padding: Value,
+    added_tokens: Vec<Value>,
+    normalizer: Value,
+    pre_tokenizer: Value,
+    post_processor: Value,
+    decoder: Value,
+    model: Model<'a>,
+    sentencepiece: ScoreSection,
+}
+
+#[derive(Serialize)]
+struct Model<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    dropout: Option<f32>,
+    unk_token: Option<&'a str>,
+    continuing_subword_prefix: Option<&'a str>,
+    end_of_word_suffix: Option<&'a str>,
+    fuse_unk: bool,
+    byte_fallback: bool,
+    ignore_merges: bool,
+    #[serde(serialize_with = "serialize_vocab")]
+    vocab: &'a [Piece],
+    merges: Vec<(&'a str, &'a str)>,
+}
+
+fn serialize_vocab<S: Serializer>(pieces: &&[Piece], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(pieces.len()))?;
+    for (id, piece) in pieces.iter().enumerate() {
+        map.serialize_entry(&piece.text, &id)?;
+    }
+    map.end()
+}
+
+/// The tokenizer.json of a SentencePiece engine.
+pub(super) fn write(
+    pieces: &[Piece],
+    spm: &Spm,
+    added: &AddedTokens,
+    special: &SpecialTokens,
+) -> Result<String, TokenizerError> {
+    let text_of = |id: u32| pieces.get(id as usize).map(|p| &*p.text);
+    let rstrip = added.iter().filter(|t| t.rstrip).map(|t| t.id).collect();
+    let file = File {
+        version: "1.0",
+        truncation: Value::Null,
+        padding: Value::Null,
+        added_tokens: added.iter().map(added_token).collect(),
+        normalizer: normalizer(spm.add_space_prefix),
+        pre_tokenizer: Value::Null,
+        post_processor: post_processor(pieces, special),
+        decoder: decoder(spm.add_space_prefix),
+        model: Model {
+            kind: "BPE",
+            dropout: None,
+            unk_token: spm.unk().and_then(text_of),
+            continuing_subword_prefix: None,
+            end_of_word_suffix: None,
+            fuse_unk: true,
+            byte_fallback: true,
+            ignore_merges: false,
+            vocab: pieces,
+            merges: spm.merges(pieces),
+        },
+        sentencepiece: ScoreSection {
+            add_space_prefix: spm.add_space_prefix,
+            unk: spm.unk(),
+            scores: spm.scores().to_vec(),
+            token_types: pieces.iter().map(|p| type_of_kind(p.kind)).collect(),
+            rstrip,
+        },
+    };
+    Ok(serde_json::to_string(&file)?)
+}
+
+pub(super) fn added_token(token: &Added) -> Value {
+    json!({
+        "id": token.id,
+        "content": token.text,
+        "single_word": token.single_word,
+        "lstrip": token.lstrip,
+        "rstrip": token.rstrip,
+        "normalized": false,
+        "special": token.control,
+    })
+}
+
+fn normalizer(add_space_prefix: bool) -> Value {
+    let mut steps = Vec::new();
+    if add_space_prefix {
+        steps.push(json!({ "type": "Prepend", "prepend": METASPACE }));
+    }
+    steps.push(json!({
+        "type": "Replace",
+        "pattern": { "String": " " },
+        "content": METASPACE,
+    }));
+    json!({ "type": "Sequence", "normalizers": steps })
+}
+
+fn decoder(add_space_prefix: bool) -> Value {
+    let mut steps = vec![
+        json!({ "type": "Replace", "pattern": { "String": METASPACE }, "content": " " }),
+        json!({ "type": "ByteFallback" }),
+        json!({ "type": "Fuse" }),
+    ];
+    if add_space_prefix {
+        steps.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+    }
+    json!({ "type": "Sequence", "decoders": steps })
+}
+
+/// Puts the prefix before a text, for other readers of the file.
+pub(super) fn post_processor(pieces: &[Piece], special: &SpecialTokens) -> Value {
+    if special.prefix.is_empty() {
+        return Value::Null;
+    }
+    let mut single = Vec::new();
+    let mut tokens = serde_json::Map::new();
+    for id in &special.prefix {
+        let text = pieces.get(*id as usize).map_or("", |p| &*p.text);
+        single.push(json!({ "SpecialToken": { "id": text, "type_id": 0 } }));
+        tokens.insert(
+            text.to_owned(),
+            json!({ "id": text, "ids": [id], "tokens": [text] }),
+        );
+    }
+    single.push(json!({ "Sequence": { "id": "A", "type_id": 0 } }));
+    let mut pair = single.clone();
+    pair.push(json!({ "Sequence": { "id": "B", "type_id": 1 } }));
+    json!({
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": pair,
+        "special_tokens": tokens,
+    })
+}
+
+/// The inverse of [`kind_of_type`] up to types that behave alike.
+fn type_of_kind(kind: PieceKind) -> u8 {
+    match kind {
+        PieceKind::Normal | PieceKind::Hole => 1,
+        PieceKind::Control => 3,
+        PieceKind::UserDefined => 4,
+        PieceKind::Byte(_) => 6,
+    }
+}
