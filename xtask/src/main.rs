@@ -12,6 +12,7 @@
 
 mod ci;
 mod cli_docs;
+mod conformance;
 mod fetch_gemma;
 mod process;
 mod tidy;
@@ -45,6 +46,13 @@ enum Task {
         /// Where the file goes; never commit it
         dir: PathBuf,
     },
+    /// Compare a model with prompts whose logits another program computed
+    Golden {
+        /// A GGUF file or a Hugging Face folder
+        model: PathBuf,
+        /// The reference: prompts with ids, top logits and a greedy continuation
+        golden: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -55,6 +63,7 @@ fn main() -> ExitCode {
         Task::Docs => cli_docs::write(&root),
         Task::Bless => ci::bless(&root),
         Task::Lock => tidy::locks::write(&root),
+        Task::Golden { model, golden } => conformance::golden(&model, &golden),
         Task::FetchGemma { dir } => fetch_gemma::fetch(&dir),
     };
     match outcome {

@@ -29,10 +29,57 @@ pub enum DbError {
         /// What does not fit.
         what: String,
     },
+    /// Something this version describes and does not do.
+    #[error("{what} is not available in this version")]
+    NotYet {
+        /// What.
+        what: &'static str,
+    },
+    /// A position behind the end of the prompt.
+    #[error("position {position} is not in the prompt: it has tokens 0 to {}", n_tokens.saturating_sub(1))]
+    Position {
+        /// What was asked for.
+        position: usize,
+        /// Tokens of the prompt.
+        n_tokens: usize,
+    },
+    /// The same run gave other tokens.
+    #[error("repeat {repeat} gave other tokens than the first")]
+    Irreproducible {
+        /// Index of the repeat.
+        repeat: usize,
+    },
     /// Nothing there.
     #[error("{path}: no such file or folder")]
     NotFound {
         /// The path.
         path: PathBuf,
     },
+    /// A folder that cannot be listed.
+    #[error("{path}: {source}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The text is no statement.
+    #[error(transparent)]
+    Parse(#[from] larql_lql::ParseError),
+    /// A statement that cannot be executed as written.
+    #[error("{message}")]
+    Query {
+        /// The text at fault.
+        span: larql_lql::Span,
+        /// What is wrong with it.
+        message: String,
+        /// What would work.
+        hint: Option<String>,
+    },
+    /// A statement about a model before any was opened.
+    #[error("no model is open")]
+    NoModel,
+    /// The table that filters and orders rows.
+    #[error("query table: {0}")]
+    Sql(#[from] rusqlite::Error),
 }

@@ -94,7 +94,7 @@ impl Activations {
         self.floats.extend_from_slice(x);
         let (wants_32, wants_256) = match arithmetic {
             Arithmetic::Exact => (false, false),
-            Arithmetic::Fast => (cols % 32 == 0, cols % 256 == 0),
+            Arithmetic::Fast => (cols.is_multiple_of(32), cols.is_multiple_of(256)),
         };
         self.has_32 = wants_32;
         self.has_256 = wants_256;

@@ -121,7 +121,7 @@ impl Format {
     /// Bytes of a row of `cols` weights; `None` when `cols` is not a whole number of blocks or the
     /// size overflows.
     pub const fn row_bytes(self, cols: usize) -> Option<usize> {
-        if cols % self.block_len() != 0 {
+        if !cols.is_multiple_of(self.block_len()) {
             return None;
         }
         (cols / self.block_len()).checked_mul(self.block_bytes())

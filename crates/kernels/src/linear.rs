@@ -6,6 +6,7 @@
 //! order, so neither the split nor the number of positions can change a bit of it.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::activations::Activations;
 use crate::arch::{Dots32, Dots256, IntegerDots, Kernels};
@@ -113,34 +114,33 @@ fn split<'a>(
 }
 
 fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
-    match kernels.integer_dots(share.weight.format()) {
+    let weight = share.weight;
+    if x.cols() == 0 {
+        empty_sums(x.n_pos(), &mut share.writer);
+        return;
+    }
+    match kernels.integer_dots(weight.format()) {
         Some(IntegerDots::Per32(dots)) if x.has_32() => {
             let Dots32 { one, four } = dots;
-            let w = share.weight;
             by_passes(
                 share,
                 x.n_pos(),
-                |row, p| one(w.row_bytes(row), [x.blocks_32(p)])[0],
-                |row, p| {
-                    four(
-                        w.row_bytes(row),
-                        std::array::from_fn(|i| x.blocks_32(p + i)),
-                    )
+                |rows, p, out| one(weight.range_bytes(rows), [x.blocks_32(p)], out),
+                |rows, p, out| {
+                    let x = [p, p + 1, p + 2, p + 3].map(|p| x.blocks_32(p));
+                    four(weight.range_bytes(rows), x, out);
                 },
             );
         }
         Some(IntegerDots::Per256(dots)) if x.has_256() => {
             let Dots256 { one, four } = dots;
-            let w = share.weight;
             by_passes(
                 share,
                 x.n_pos(),
-                |row, p| one(w.row_bytes(row), [x.blocks_256(p)])[0],
-                |row, p| {
-                    four(
-                        w.row_bytes(row),
-                        std::array::from_fn(|i| x.blocks_256(p + i)),
-                    )
+                |rows, p, out| one(weight.range_bytes(rows), [x.blocks_256(p)], out),
+                |rows, p, out| {
+                    let x = [p, p + 1, p + 2, p + 3].map(|p| x.blocks_256(p));
+                    four(weight.range_bytes(rows), x, out);
                 },
             );
         }
@@ -148,12 +148,21 @@ fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
     }
 }
 
+/// Rows without columns.
+fn empty_sums(n_pos: usize, writer: &mut RowWriter<'_>) {
+    for pos in 0..n_pos {
+        for row in writer.range() {
+            writer.set(row, pos, 0.0);
+        }
+    }
+}
+
 /// Walks a few rows for each group of positions, so that both stay in cache.
 fn by_passes(
     share: &mut Share<'_>,
     n_pos: usize,
-    one: impl Fn(usize, usize) -> f32,
-    four: impl Fn(usize, usize) -> [f32; GROUP],
+    one: impl Fn(Range<usize>, usize, &mut [[f32; 1]]),
+    four: impl Fn(Range<usize>, usize, &mut [[f32; GROUP]]),
 ) {
     let rows = share.writer.range();
     for first in rows.clone().step_by(ROWS_PER_PASS) {
@@ -162,24 +171,30 @@ fn by_passes(
     }
 }
 
+/// Meets at most [`ROWS_PER_PASS`] rows with all positions; `one` and `four` take the rows, the
+/// first position, and a place for the sums of each row.
 fn walk(
     writer: &mut RowWriter<'_>,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     n_pos: usize,
-    one: impl Fn(usize, usize) -> f32,
-    four: impl Fn(usize, usize) -> [f32; GROUP],
+    one: impl Fn(Range<usize>, usize, &mut [[f32; 1]]),
+    four: impl Fn(Range<usize>, usize, &mut [[f32; GROUP]]),
 ) {
     let grouped = n_pos - n_pos % GROUP;
     for pos in (0..grouped).step_by(GROUP) {
-        for row in rows.clone() {
-            for (i, value) in four(row, pos).into_iter().enumerate() {
-                writer.set(row, pos + i, value);
+        let mut sums = [[0.0; GROUP]; ROWS_PER_PASS];
+        four(rows.clone(), pos, &mut sums[..rows.len()]);
+        for i in 0..GROUP {
+            for (row, sums) in rows.clone().zip(&sums) {
+                writer.set(row, pos + i, sums[i]);
             }
         }
     }
     for pos in grouped..n_pos {
-        for row in rows.clone() {
-            writer.set(row, pos, one(row, pos));
+        let mut sums = [[0.0]; ROWS_PER_PASS];
+        one(rows.clone(), pos, &mut sums[..rows.len()]);
+        for (row, [sum]) in rows.clone().zip(sums) {
+            writer.set(row, pos, sum);
         }
     }
 }
@@ -197,7 +212,7 @@ fn exact(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
     let fitting = if x.n_pos() == 1 {
         1
     } else {
-        DECODED_MAX / cols.max(1)
+        DECODED_MAX / cols
     };
     let n_rows = fitting.clamp(1, ROWS_PER_PASS);
     DECODED.with_borrow_mut(|decoded| {
@@ -214,13 +229,22 @@ fn exact(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
                     &mut decoded[at..at + cols],
                 );
             }
-            let values = |row: usize| &decoded[(row - first) * cols..(row - first + 1) * cols];
+            let rows = || decoded.chunks_exact(cols);
             walk(
                 &mut share.writer,
                 pass,
                 x.n_pos(),
-                |row, p| kernels.dot_f32(values(row), x.position(p)),
-                |row, p| kernels.dot4_f32(values(row), std::array::from_fn(|i| x.position(p + i))),
+                |_, p, out| {
+                    for (row, out) in rows().zip(out) {
+                        *out = [kernels.dot_f32(row, x.position(p))];
+                    }
+                },
+                |_, p, out| {
+                    let x = [p, p + 1, p + 2, p + 3].map(|p| x.position(p));
+                    for (row, out) in rows().zip(out) {
+                        *out = kernels.dot4_f32(row, x);
+                    }
+                },
             );
         }
     });

@@ -3,6 +3,8 @@
 //! Rows are output features and lie one after another, each a whole number of blocks; there is no
 //! padding between rows.  The view owns nothing and copies nothing.
 
+use std::ops::Range;
+
 use crate::arch::Kernels;
 use crate::format::Format;
 
@@ -69,7 +71,7 @@ impl<'a> MatrixView<'a> {
         cols: usize,
         bytes: &'a [u8],
     ) -> Result<Self, ShapeError> {
-        if cols % format.block_len() != 0 {
+        if !cols.is_multiple_of(format.block_len()) {
             return Err(ShapeError::PartialBlock { format, cols });
         }
         let too_large = || ShapeError::TooLarge { format, rows, cols };
@@ -122,6 +124,11 @@ impl<'a> MatrixView<'a> {
     pub fn row_bytes(&self, row: usize) -> &'a [u8] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+
+    /// The bytes of a range of stored rows.
+    pub(crate) fn range_bytes(&self, rows: Range<usize>) -> &'a [u8] {
+        &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes]
     }
 
     /// Bytes of one row.

@@ -386,7 +386,7 @@ impl RowOrder {
         match self {
             Self::Stored => true,
             Self::Interleaved { head_dim } => {
-                head_dim > 0 && head_dim % 2 == 0 && rows % head_dim == 0
+                head_dim > 0 && head_dim.is_multiple_of(2) && rows.is_multiple_of(head_dim)
             }
         }
     }

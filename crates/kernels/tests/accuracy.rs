@@ -41,7 +41,7 @@ fn exp_at_the_edges() {
     let mut x = [
         0.0,
         -0.0,
-        88.722_84,
+        88.722_8,
         88.8,
         1e30,
         f32::INFINITY,
@@ -53,7 +53,7 @@ fn exp_at_the_edges() {
     ];
     Kernels::detect().exp_in_place(&mut x);
     assert_eq!(x[..2], [1.0, 1.0]);
-    assert!(x[2].is_finite() && x[2] > 3.4e38, "{}", x[2]);
+    assert!(x[2].is_finite() && x[2] > 3.402e38, "{}", x[2]);
     assert_eq!(x[3..6], [f32::INFINITY; 3]);
     assert_eq!(x[6].to_bits(), 1, "the smallest subnormal");
     assert_eq!(x[7..10], [0.0; 3]);

@@ -14,11 +14,17 @@ struct Fixture {
 
 fn fixture(format: Format) -> Fixture {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/quant");
-    let file = std::fs::read(format!("{folder}/{}.safetensors", format.name())).unwrap();
-    let header_len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Value = serde_json::from_slice(&file[8..8 + header_len]).unwrap();
+    let file =
+        std::fs::read(format!("{folder}/{}.safetensors", format.name())).expect("a fixture file");
+    let header_len = u64::from_le_bytes(file[..8].try_into().expect("a fixture file")) as usize;
+    let header: serde_json::Value =
+        serde_json::from_slice(&file[8..8 + header_len]).expect("a fixture file");
     let tensor = |name: &str| {
-        let at = |i: usize| header[name]["data_offsets"][i].as_u64().unwrap() as usize;
+        let at = |i: usize| {
+            header[name]["data_offsets"][i]
+                .as_u64()
+                .expect("a fixture file") as usize
+        };
         &file[8 + header_len..][at(0)..at(1)]
     };
     let floats = tensor("values").as_chunks::<4>().0;

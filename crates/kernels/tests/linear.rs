@@ -26,7 +26,8 @@ impl Weights {
     }
 
     fn view(&self) -> MatrixView<'_> {
-        MatrixView::new(self.format, self.rows, self.cols, &self.bytes).unwrap()
+        MatrixView::new(self.format, self.rows, self.cols, &self.bytes)
+            .expect("sized for the shape")
     }
 }
 

@@ -18,6 +18,7 @@ use crate::error::ModelError;
 use crate::families::{self, Family, GgufFacts, GgufRopeRows, gguf_name, hf_name};
 use crate::roles::{LayerTensor, Needed, TensorRole, needed_tensors};
 use crate::spec::{ModelSpec, NormWeight};
+use crate::tokenizer::{GgufVocab, HfTokenizerConfig, Tokenizer};
 
 /// Largest JSON file read beside the weights; tokenizers of 262,144 tokens take 35 MB.
 const JSON_BYTES_MAX: u64 = 256 << 20;
@@ -308,6 +309,25 @@ impl Checkpoint {
         &self.notes
     }
 
+    /// The tokenizer that the files carry.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be built exactly.
+    pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
+        let origin = self.origin.display().to_string();
+        let built = match &self.container {
+            Container::Gguf(file) => GgufVocab::from_metadata(file.metadata()).and_then(Tokenizer::from_gguf),
+            Container::HuggingFace(folder) => {
+                let path = folder.path.join("tokenizer.json");
+                if !path.is_file() {
+                    return Err(ModelError::NoTokenizer { origin });
+                }
+                Tokenizer::from_json(&read_limited(&path)?, &folder.tokenizer_files()?)
+            }
+        };
+        built.map_err(|source| ModelError::Tokenizer { origin, source })
+    }
+
     /// Roles present, in the order of use.
     pub fn roles(&self) -> Vec<TensorRole> {
         let mut roles: Vec<_> = self.located.keys().copied().collect();
@@ -369,6 +389,30 @@ impl Checkpoint {
             entry.1 += located.info.n_bytes;
         }
         by_type
+    }
+}
+
+impl HfFolder {
+    /// What the files beside tokenizer.json say.
+    ///
+    /// # Errors
+    /// If one of them is there and cannot be read.
+    pub fn tokenizer_files(&self) -> Result<HfTokenizerConfig, ModelError> {
+        let json = |name: &str| -> Result<Option<Value>, ModelError> {
+            let path = self.path.join(name);
+            if path.is_file() { Ok(Some(Value::Object(read_object(&path)?))) } else { Ok(None) }
+        };
+        let template = self.path.join("chat_template.jinja");
+        let chat_template = match template.is_file() {
+            false => None,
+            true => Some(String::from_utf8_lossy(&read_limited(&template)?).into_owned()),
+        };
+        Ok(HfTokenizerConfig {
+            tokenizer_config: json("tokenizer_config.json")?,
+            generation_config: json("generation_config.json")?,
+            config: Some(Value::Object(self.config.clone())),
+            chat_template,
+        })
     }
 }
 
@@ -634,10 +678,13 @@ pub(crate) fn format_of(dtype: Dtype) -> Option<Format> {
 
 /// Reads a JSON object from a file of bounded size.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, ModelError> {
-    let io = |source| ModelError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    serde_json::from_slice(&read_limited(path)?)
+        .map_err(|source| ModelError::Json { path: path.to_owned(), source })
+}
+
+/// Reads a file of bounded size.
+fn read_limited(path: &Path) -> Result<Vec<u8>, ModelError> {
+    let io = |source| ModelError::Io { path: path.to_owned(), source };
     let size = fs::metadata(path).map_err(io)?.len();
     if size > JSON_BYTES_MAX {
         return Err(ModelError::BadKey {
@@ -647,9 +694,5 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, ModelError>
             expected: format!("at most {JSON_BYTES_MAX} bytes"),
         });
     }
-    let text = fs::read(path).map_err(io)?;
-    serde_json::from_slice(&text).map_err(|source| ModelError::Json {
-        path: path.to_owned(),
-        source,
-    })
+    fs::read(path).map_err(io)
 }

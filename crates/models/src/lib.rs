@@ -12,6 +12,7 @@ mod families;
 pub mod roles;
 pub mod rope;
 pub mod spec;
+pub mod to_gguf;
 pub mod tokenizer;
 
 pub use checkpoint::{Checkpoint, Container, StoredNorm, StoredRows, StoredTensor};

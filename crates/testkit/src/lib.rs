@@ -1,1 +1,57 @@
-//! Tiny checkpoints and helpers for the tests of the other crates
+//! Checkpoints for the tests of the other crates.
+//!
+//! Two kinds: the tiny random ones of `data/parity`, each with the numbers another program computed from it, and Atlas,
+//! the small trained model of the demo. Not for use outside tests.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use flate2::read::GzDecoder;
+use tempfile::TempDir;
+
+/// The fixtures of `data/parity` that this version runs.
+pub const FAMILIES: [&str; 9] = [
+    "llama",
+    "llama-rope3",
+    "llama-yarn",
+    "mistral-sliding",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+];
+
+/// The folder of a parity fixture.
+pub fn parity_fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/parity").join(name)
+}
+
+/// The folder of Atlas's own reference data: `facts.json`, `heldout.jsonl`, `golden.json`.
+pub fn atlas_reference() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/atlas")
+}
+
+/// Atlas as a Hugging Face folder, unpacked once per test process.
+///
+/// # Panics
+/// If the assets of the repository cannot be unpacked.
+pub fn atlas() -> &'static Path {
+    static UNPACKED: OnceLock<TempDir> = OnceLock::new();
+    UNPACKED.get_or_init(|| unpack_atlas().expect("the assets of the repository unpack")).path()
+}
+
+fn unpack_atlas() -> std::io::Result<TempDir> {
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/atlas");
+    let dir = tempfile::Builder::new().prefix("atlas-").tempdir()?;
+    for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(assets.join(name), dir.path().join(name))?;
+    }
+    let mut weights = Vec::new();
+    GzDecoder::new(fs::File::open(assets.join("model.safetensors.gz"))?).read_to_end(&mut weights)?;
+    fs::write(dir.path().join("model.safetensors"), weights)?;
+    Ok(dir)
+}

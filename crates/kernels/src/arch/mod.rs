@@ -40,20 +40,34 @@ impl Isa {
 }
 
 type Decode = fn(Format, &[u8], &mut [f32]);
+type Quantize32 = fn(&[f32], &mut [i8], &mut [f32], &mut [f32]);
+type Quantize256 = fn(&[f32], &mut [i8], &mut [f32], &mut [i16], &mut [i16]);
+type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
 /// Row dots of one format with activations in blocks of 32, for one and for four positions.
+///
+/// The arguments are some rows, one after another, the positions, and one entry of sums per row.
 #[derive(Clone, Copy)]
 pub(crate) struct Dots32 {
-    pub(crate) one: fn(&[u8], [Blocks32<'_>; 1]) -> [f32; 1],
-    pub(crate) four: fn(&[u8], [Blocks32<'_>; 4]) -> [f32; 4],
+    pub(crate) one: fn(&[u8], [Blocks32<'_>; 1], &mut [[f32; 1]]),
+    pub(crate) four: fn(&[u8], [Blocks32<'_>; 4], &mut [[f32; 4]]),
 }
 
-/// Row dots of one format with activations in blocks of 256, for one and for four positions.
+/// As [`Dots32`] with activations in blocks of 256.
 #[derive(Clone, Copy)]
 pub(crate) struct Dots256 {
-    pub(crate) one: fn(&[u8], [Blocks256<'_>; 1]) -> [f32; 1],
-    pub(crate) four: fn(&[u8], [Blocks256<'_>; 4]) -> [f32; 4],
+    pub(crate) one: fn(&[u8], [Blocks256<'_>; 1], &mut [[f32; 1]]),
+    pub(crate) four: fn(&[u8], [Blocks256<'_>; 4], &mut [[f32; 4]]),
+}
+
+/// The bytes of each row with its place in `out`; there is at least one row and it is not empty.
+#[inline(always)]
+pub(crate) fn rows_with_sums<'a, const N: usize>(
+    rows: &'a [u8],
+    out: &'a mut [[f32; N]],
+) -> impl Iterator<Item = (&'a [u8], &'a mut [f32; N])> {
+    rows.chunks_exact(rows.len() / out.len()).zip(out)
 }
 
 /// The integer row dots, by format.
@@ -139,10 +153,10 @@ pub struct Kernels {
     softmax_in_place: fn(&mut [f32]),
     silu_mul: fn(&mut [f32], &[f32]),
     gelu_tanh_mul: fn(&mut [f32], &[f32]),
-    rms_norm: fn(&[f32], Option<&[f32]>, f32, &mut [f32]),
+    scale: Scale,
     layer_norm: LayerNorm,
-    quantize_32: fn(&[f32], &mut [i8], &mut [f32], &mut [f32]),
-    quantize_256: fn(&[f32], &mut [i8], &mut [f32], &mut [i16], &mut [i16]),
+    quantize_32: Quantize32,
+    quantize_256: Quantize256,
     integer: IntegerTable,
 }
 
@@ -259,7 +273,8 @@ impl Kernels {
             weight.is_none_or(|w| w.len() == x.len()),
             "length of norm weight"
         );
-        (self.rms_norm)(x, weight, eps, out);
+        let mean = (self.dot)(x, x) / x.len() as f32;
+        (self.scale)(x, weight, 1.0 / (mean + eps).sqrt(), out);
     }
 
     /// `out[i] = (x[i] - mean) / sqrt(var + eps) * weight[i] + bias[i]`, with the biased variance.

@@ -64,7 +64,13 @@ impl Extreme {
             let v = rng.float();
             match self {
                 Self::No => v,
-                Self::Huge => v * if rng.next_u64() % 4 == 0 { 1e30 } else { 1.0 },
+                Self::Huge => {
+                    v * if rng.next_u64().is_multiple_of(4) {
+                        1e30
+                    } else {
+                        1.0
+                    }
+                }
                 Self::Subnormal => v * 1e-39,
                 Self::Saturated => 127f32.copysign(v),
                 Self::Zero => 0f32.copysign(v),
@@ -102,7 +108,7 @@ pub(crate) fn weights(
             .flat_map(|v| v.to_le_bytes())
             .collect();
     }
-    let mut bytes = rng.bytes(format.row_bytes(cols).unwrap() * rows);
+    let mut bytes = rng.bytes(format.row_bytes(cols).expect("whole blocks") * rows);
     for block in bytes.chunks_exact_mut(format.block_bytes()) {
         for &at in halves(format) {
             // Exponent bits 8 to 14 of 31 for an f16; for a bf16 the same bits are around 1e-18.
@@ -148,7 +154,7 @@ pub(crate) fn assert_same_bits(got: &[f32], expected: &[f32], what: &str) {
 }
 
 pub(crate) fn team(n_threads: usize) -> Team {
-    Team::new(NonZeroUsize::new(n_threads).unwrap())
+    Team::new(NonZeroUsize::new(n_threads).expect("at least the caller"))
 }
 
 pub(crate) fn one_thread() -> Team {

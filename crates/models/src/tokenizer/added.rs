@@ -248,8 +248,8 @@ mod tests {
             spans(&set.find("<a><a>", |_| false)),
             [(0, 1, 2), (3, 4, 2)]
         );
-        let only_first = [0..3];
-        let rule = MarkerRule::Within(&only_first);
+        let scaffold = [0..3, 6..6];
+        let rule = MarkerRule::Within(&scaffold);
         assert_eq!(
             spans(&set.find("<a><a>", |s| rule.allows(s))),
             [(0, 3, 1), (3, 4, 2)]

@@ -59,8 +59,8 @@ pub(super) fn special_tokens(
     let bos = named("bos_token")?
         .or(declared_bos)
         .or_else(|| template_prefix.last().copied());
-    let mut eos = declared_ids(cfg, "eos_token_id")?;
-    eos.extend(named("eos_token")?);
+    let mut eos: Vec<u32> = named("eos_token")?.into_iter().collect();
+    eos.extend(declared_ids(cfg, "eos_token_id")?);
     let unk = named("unk_token")?;
     let pad = named("pad_token")?.or(declared_ids(cfg, "pad_token_id")?.first().copied());
     let add_bos = flag(cfg, "add_bos_token")?.unwrap_or(!template_prefix.is_empty());

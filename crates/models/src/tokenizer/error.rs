@@ -123,6 +123,9 @@ pub enum TokenizerError {
         /// What is allowed.
         expected: &'static str,
     },
+    /// A key of the GGUF is missing or has another type.
+    #[error("the tokenizer keys of the file cannot be read")]
+    Metadata(#[from] larql_formats::Error),
     /// tokenizer.json is not JSON, or lacks a part.
     #[error("tokenizer.json cannot be read")]
     Json(#[from] serde_json::Error),

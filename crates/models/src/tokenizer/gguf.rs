@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use larql_formats::Error;
+use larql_formats::gguf::Metadata;
 use serde_json::json;
 
 use super::added::{Added, Overlap};
@@ -60,6 +62,40 @@ pub struct GgufVocab {
     pub chat_template: Option<String>,
     /// `general.name`: one family's markers swallow white space, and only the name tells.
     pub name: Option<String>,
+}
+
+impl GgufVocab {
+    /// Reads the `tokenizer.*` keys.
+    ///
+    /// # Errors
+    /// A key that is missing or has another type than the format says.
+    pub fn from_metadata(metadata: &Metadata) -> Result<Self, TokenizerError> {
+        let text = |key: &str| Ok::<_, Error>(metadata.str(key)?.map(str::to_owned));
+        let texts = |key: &str| {
+            let list = metadata.strings(key)?;
+            Ok::<_, Error>(list.map(|list| list.iter().map(str::to_owned).collect::<Vec<_>>()))
+        };
+        let tokens_key = "tokenizer.ggml.tokens";
+        let model_key = "tokenizer.ggml.model";
+        Ok(Self {
+            model: text(model_key)?.ok_or_else(|| metadata.missing(model_key))?,
+            pre: text("tokenizer.ggml.pre")?,
+            tokens: texts(tokens_key)?.ok_or_else(|| metadata.missing(tokens_key))?,
+            scores: metadata.f32s("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
+            token_types: metadata.i32s("tokenizer.ggml.token_type")?,
+            merges: texts("tokenizer.ggml.merges")?,
+            bos: metadata.u32("tokenizer.ggml.bos_token_id")?,
+            eos: metadata.u32("tokenizer.ggml.eos_token_id")?,
+            eot: metadata.u32("tokenizer.ggml.eot_token_id")?,
+            unk: metadata.u32("tokenizer.ggml.unknown_token_id")?,
+            pad: metadata.u32("tokenizer.ggml.padding_token_id")?,
+            add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?,
+            add_eos: metadata.bool("tokenizer.ggml.add_eos_token")?,
+            add_space_prefix: metadata.bool("tokenizer.ggml.add_space_prefix")?,
+            chat_template: text("tokenizer.chat_template")?,
+            name: text("general.name")?,
+        })
+    }
 }
 
 pub(super) fn from_gguf(vocab: GgufVocab) -> Result<Tokenizer, TokenizerError> {
@@ -129,8 +165,8 @@ fn check_sizes(vocab: &GgufVocab) -> Result<(), TokenizerError> {
     Ok(())
 }
 
-/// One entry per id. A token that ends a turn is a control token whatever its type says: a user
-/// must not be able to type it.
+/// One entry per id. A token that begins or ends a text or a turn is a control token whatever its
+/// type says: a user must not be able to type it.
 fn pieces(vocab: &GgufVocab) -> Result<Vec<Piece>, TokenizerError> {
     let declared: HashSet<u32> = [vocab.bos, vocab.eos, vocab.eot]
         .into_iter()
@@ -140,12 +176,12 @@ fn pieces(vocab: &GgufVocab) -> Result<Vec<Piece>, TokenizerError> {
     for (id, text) in (0_u32..).zip(&vocab.tokens) {
         let mut kind = match &vocab.token_types {
             Some(types) => kind_of_type(id, text, types[id as usize])?,
-            None if declared.contains(&id) => PieceKind::Control,
             None => byte_piece(text)
                 .filter(|_| vocab.model == SENTENCEPIECE)
                 .map_or(PieceKind::Normal, PieceKind::Byte),
         };
-        if kind == PieceKind::UserDefined && END_MARKERS.contains(&text.as_str()) {
+        let ends_a_turn = kind == PieceKind::UserDefined && END_MARKERS.contains(&text.as_str());
+        if ends_a_turn || declared.contains(&id) {
             kind = PieceKind::Control;
         }
         if text.is_empty() {

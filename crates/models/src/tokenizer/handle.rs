@@ -264,7 +264,7 @@ impl Tokenizer {
 
     /// Whether the id ends generation.
     pub fn is_stop(&self, id: u32) -> bool {
-        self.inner.special.eos.binary_search(&id).is_ok()
+        self.inner.special.eos.contains(&id)
     }
 
     /// Whether the id is a marker without text of its own.

@@ -35,7 +35,8 @@ pub enum SpecialText {
 pub struct SpecialTokens {
     /// Beginning of sequence.
     pub bos: Option<u32>,
-    /// Every id that ends generation, ascending, without duplicates.
+    /// Every id that ends generation, without duplicates; the first is the one that a chat template
+    /// calls `eos_token`.
     pub eos: Vec<u32>,
     /// Stands for what the vocabulary cannot write.
     pub unk: Option<u32>,
@@ -63,8 +64,12 @@ impl SpecialTokens {
     }
 
     pub(super) fn normalize(mut self) -> Self {
-        self.eos.sort_unstable();
-        self.eos.dedup();
+        let mut seen = Vec::with_capacity(self.eos.len());
+        self.eos.retain(|id| {
+            let is_new = !seen.contains(id);
+            seen.push(*id);
+            is_new
+        });
         self
     }
 }

@@ -1,6 +1,10 @@
 //! Float dots: two registers of eight lanes per position, in the scalar lane order.
 
 #![expect(
+    clippy::needless_range_loop,
+    reason = "a lane or position indexes several arrays at once"
+)]
+#![expect(
     unsafe_code,
     reason = "calls functions that are compiled for CPU features checked at run time"
 )]
@@ -50,10 +54,6 @@ fn kernel<const N: usize>(w: &[f32], x: [&[f32]; N]) -> [f32; N] {
 ///
 /// Made outside the feature function: a closure written there does not inline into `array::map`.
 #[inline(always)]
-#[expect(
-    clippy::type_complexity,
-    reason = "two parallel arrays, taken apart at once"
-)]
 fn cut<const N: usize>(x: [&[f32]; N], n_steps: usize) -> ([&[[f32; 16]]; N], [&[f32]; N]) {
     (
         x.map(|x| &x.as_chunks().0[..n_steps]),

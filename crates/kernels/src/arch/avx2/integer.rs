@@ -7,6 +7,10 @@
 //! with the scale of the sub-block as the other factor where there is one.
 
 #![expect(
+    clippy::needless_range_loop,
+    reason = "a lane or position indexes several arrays at once"
+)]
+#![expect(
     unsafe_code,
     reason = "calls functions that are compiled for CPU features checked at run time"
 )]
@@ -18,7 +22,9 @@ use super::registers::{
 };
 use super::unpack::{self, Unpacked};
 use crate::activations::{Blocks32, Blocks256};
+use crate::arch::rows_with_sums;
 use crate::arch::scalar::decode::scales_and_mins;
+use crate::format::Format;
 
 /// One position, cut to the blocks of a row so that indexing needs no further checks.
 ///
@@ -73,13 +79,13 @@ fn cut_with_sums_32<const N: usize>(x: [Blocks256<'_>; N], n: usize) -> [Cut256<
 
 macro_rules! dots_32 {
     ($($name:ident: $bytes:literal bytes, minima $min:literal;)*) => {$(
-        pub(super) fn $name<const N: usize>(row: &[u8], x: [Blocks32<'_>; N]) -> [f32; N] {
+        pub(super) fn $name<const N: usize>(rows: &[u8], x: [Blocks32<'_>; N], out: &mut [[f32; N]]) {
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn kernel<const N: usize>(row: &[u8], x: [Blocks32<'_>; N]) -> [f32; N] {
-                dot_32::<$bytes, $min, N>(row, x, |block| unpack::$name(block))
+            fn kernel<const N: usize>(rows: &[u8], x: [Blocks32<'_>; N], out: &mut [[f32; N]]) {
+                dot_32::<$bytes, $min, N>(rows, x, out, |block| unpack::$name(block))
             }
             // SAFETY: reachable only through the table that `super::kernels` guards.
-            unsafe { kernel(row, x) }
+            unsafe { kernel(rows, x, out) }
         }
     )*};
 }
@@ -97,12 +103,26 @@ dots_32! {
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn dot_32<const BYTES: usize, const MIN: bool, const N: usize>(
-    row: &[u8],
+    rows: &[u8],
     x: [Blocks32<'_>; N],
+    out: &mut [[f32; N]],
     unpack: impl Fn(&[u8; BYTES]) -> Unpacked,
-) -> [f32; N] {
+) {
+    let x = cut_32(x, rows.len() / out.len() / BYTES);
+    for (row, out) in rows_with_sums(rows, out) {
+        row_dot_32::<BYTES, MIN, N>(row, x, out, &unpack);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn row_dot_32<const BYTES: usize, const MIN: bool, const N: usize>(
+    row: &[u8],
+    x: [Cut32<'_>; N],
+    out: &mut [f32; N],
+    unpack: impl Fn(&[u8; BYTES]) -> Unpacked,
+) {
     let blocks = row.as_chunks::<BYTES>().0;
-    let x = cut_32(x, blocks.len());
     let ones = _mm256_set1_epi16(1);
     let mut acc = [[_mm256_setzero_ps(); 2]; N];
     let mut mins = [0f32; N];
@@ -114,11 +134,11 @@ fn dot_32<const BYTES: usize, const MIN: bool, const N: usize>(
                 break;
             }
             let Unpacked { quants, scale, min } = unpack(&blocks[b]);
-            let magnitude = _mm256_abs_epi8(quants);
+            let (magnitude, scale) = (_mm256_abs_epi8(quants), _mm256_set1_ps(scale));
             for p in 0..N {
                 let y = _mm256_sign_epi8(load_i8(&x[p].quants[b]), quants);
                 let lanes = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, y), ones);
-                let scale = _mm256_set1_ps(scale * x[p].scales[b]);
+                let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x[p].scales[b]));
                 acc[p][parity] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(lanes), acc[p][parity]);
                 if MIN {
                     mins[p] = min.mul_add(x[p].sums[b], mins[p]);
@@ -126,44 +146,56 @@ fn dot_32<const BYTES: usize, const MIN: bool, const N: usize>(
             }
         }
     }
-    let mut out = [0.0; N];
     for p in 0..N {
         out[p] = fold8(_mm256_add_ps(acc[p][0], acc[p][1]));
         if MIN {
             out[p] += mins[p];
         }
     }
-    out
 }
 
-pub(super) fn q4_k<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
+pub(super) fn q4_k<const N: usize>(rows: &[u8], x: [Blocks256<'_>; N], out: &mut [[f32; N]]) {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn kernel<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
-        dot_with_mins(row, x, |block, pair| unpack::q4_k(block, pair))
+    fn kernel<const N: usize>(rows: &[u8], x: [Blocks256<'_>; N], out: &mut [[f32; N]]) {
+        dot_with_mins(rows, x, out, |block, pair| unpack::q4_k(block, pair))
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
-    unsafe { kernel(row, x) }
+    unsafe { kernel(rows, x, out) }
 }
 
-pub(super) fn q5_k<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
+pub(super) fn q5_k<const N: usize>(rows: &[u8], x: [Blocks256<'_>; N], out: &mut [[f32; N]]) {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn kernel<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
-        dot_with_mins(row, x, |block, pair| unpack::q5_k(block, pair))
+    fn kernel<const N: usize>(rows: &[u8], x: [Blocks256<'_>; N], out: &mut [[f32; N]]) {
+        dot_with_mins(rows, x, out, |block, pair| unpack::q5_k(block, pair))
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
-    unsafe { kernel(row, x) }
+    unsafe { kernel(rows, x, out) }
 }
 
 /// Q4_K and Q5_K: `quants(block, pair)` are the values of sub-blocks `2 pair` and `2 pair + 1`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn dot_with_mins<const BYTES: usize, const N: usize>(
-    row: &[u8],
+    rows: &[u8],
     x: [Blocks256<'_>; N],
+    out: &mut [[f32; N]],
     quants: impl Fn(&[u8; BYTES], usize) -> [__m256i; 2],
-) -> [f32; N] {
+) {
+    let x = cut_with_sums_32(x, rows.len() / out.len() / BYTES);
+    for (row, out) in rows_with_sums(rows, out) {
+        row_dot_with_mins(row, x, out, &quants);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn row_dot_with_mins<const BYTES: usize, const N: usize>(
+    row: &[u8],
+    x: [Cut256<'_, 8>; N],
+    out: &mut [f32; N],
+    quants: impl Fn(&[u8; BYTES], usize) -> [__m256i; 2],
+) {
     let blocks = row.as_chunks::<BYTES>().0;
-    let x = cut_with_sums_32(x, blocks.len());
     let mut acc = [_mm256_setzero_ps(); N];
     let mut min_acc = [_mm_setzero_ps(); N];
     for (b, block) in blocks.iter().enumerate() {
@@ -178,7 +210,7 @@ fn dot_with_mins<const BYTES: usize, const N: usize>(
         for pair in 0..4 {
             let values = quants(block, pair);
             for (sub, q) in [2 * pair, 2 * pair + 1].into_iter().zip(values) {
-                let at = _mm256_set1_epi16((2 * sub | (2 * sub + 1) << 8) as i16);
+                let at = _mm256_set1_epi16(((2 * sub) | ((2 * sub + 1) << 8)) as i16);
                 let scale = _mm256_shuffle_epi8(scales, at);
                 for p in 0..N {
                     let products = _mm256_maddubs_epi16(q, load_i8(&x[p].quants[b][sub]));
@@ -194,22 +226,27 @@ fn dot_with_mins<const BYTES: usize, const N: usize>(
             min_acc[p] = _mm_fmadd_ps(scale, _mm_cvtepi32_ps(min), min_acc[p]);
         }
     }
-    let mut out = [0.0; N];
     for p in 0..N {
         out[p] = fold4(_mm_sub_ps(halve(acc[p]), min_acc[p]));
     }
-    out
 }
 
-pub(super) fn q6_k<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
+pub(super) fn q6_k<const N: usize>(rows: &[u8], x: [Blocks256<'_>; N], out: &mut [[f32; N]]) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn kernel<const N: usize>(rows: &[u8], x: [Blocks256<'_>; N], out: &mut [[f32; N]]) {
+        let x = cut_with_sums_16(x, rows.len() / out.len() / Format::Q6K.block_bytes());
+        for (row, out) in rows_with_sums(rows, out) {
+            row_dot_q6_k(row, x, out);
+        }
+    }
     // SAFETY: reachable only through the table that `super::kernels` guards.
-    unsafe { q6_k_kernel(row, x) }
+    unsafe { kernel(rows, x, out) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn q6_k_kernel<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
-    let blocks = row.as_chunks::<210>().0;
-    let x = cut_with_sums_16(x, blocks.len());
+#[inline]
+fn row_dot_q6_k<const N: usize>(row: &[u8], x: [Cut256<'_, 16>; N], out: &mut [f32; N]) {
+    let blocks = row.as_chunks::<{ Format::Q6K.block_bytes() }>().0;
     let mut acc = [_mm256_setzero_ps(); N];
     for (b, block) in blocks.iter().enumerate() {
         prefetch(block);
@@ -237,9 +274,7 @@ fn q6_k_kernel<const N: usize>(row: &[u8], x: [Blocks256<'_>; N]) -> [f32; N] {
             acc[p] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), acc[p]);
         }
     }
-    let mut out = [0.0; N];
     for p in 0..N {
         out[p] = fold8(acc[p]);
     }
-    out
 }

@@ -30,6 +30,9 @@ pub(super) fn kernels() -> Option<&'static Kernels> {
 }
 
 /// A portable body, compiled with the features of this set.
+///
+/// The features reach what is `inline(always)` and no further: a body that does its arithmetic in a
+/// closure under, say, `array::from_fn` is right but slow here.
 macro_rules! recompiled {
     ($body:path, |$($arg:ident: $type:ty),*|) => {{
         #[target_feature(enable = "avx2,fma,f16c")]
@@ -53,10 +56,10 @@ static KERNELS: Kernels = Kernels {
     softmax_in_place: recompiled!(portable::softmax_in_place, |x: &mut [f32]|),
     silu_mul: recompiled!(portable::silu_mul, |gate: &mut [f32], up: &[f32]|),
     gelu_tanh_mul: recompiled!(portable::gelu_tanh_mul, |gate: &mut [f32], up: &[f32]|),
-    rms_norm: recompiled!(portable::rms_norm, |x: &[f32],
-                                               weight: Option<&[f32]>,
-                                               eps: f32,
-                                               out: &mut [f32]|),
+    scale: recompiled!(portable::scale, |x: &[f32],
+                                         weight: Option<&[f32]>,
+                                         scale: f32,
+                                         out: &mut [f32]|),
     layer_norm: recompiled!(portable::layer_norm, |x: &[f32],
                                                    weight: &[f32],
                                                    bias: Option<&[f32]>,

@@ -5,6 +5,11 @@
 //! instruction sets follow this order, so they agree bit for bit.  Element-wise functions are exact
 //! sequences of IEEE operations, so vectorizing them cannot change a bit.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "a lane or position indexes several arrays at once"
+)]
+
 /// Folds eight lanes: `l + 4` into `l`, then `2` into `0` and `3` into `1`, then `1` into `0`.
 #[inline(always)]
 pub(crate) fn fold8(lanes: [f32; 8]) -> f32 {
@@ -133,7 +138,7 @@ pub(crate) fn silu_mul(gate: &mut [f32], up: &[f32]) {
 #[inline(always)]
 pub(crate) fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
     /// `-2 sqrt(2 / pi)`.
-    const SLOPE: f32 = -1.595_769_1;
+    const SLOPE: f32 = -1.595_769;
     for (g, &u) in gate.iter_mut().zip(up) {
         let x = *g;
         let z = SLOPE * x * (0.044_715 * x).mul_add(x, 1.0);
@@ -141,11 +146,9 @@ pub(crate) fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// `out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]`.
+/// `out[i] = x[i] * scale * weight[i]`.
 #[inline(always)]
-pub(crate) fn rms_norm(x: &[f32], weight: Option<&[f32]>, eps: f32, out: &mut [f32]) {
-    let mean = dot(x, [x])[0] / x.len() as f32;
-    let scale = 1.0 / (mean + eps).sqrt();
+pub(crate) fn scale(x: &[f32], weight: Option<&[f32]>, scale: f32, out: &mut [f32]) {
     match weight {
         Some(weight) => {
             for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {

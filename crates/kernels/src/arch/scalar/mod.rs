@@ -20,7 +20,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     softmax_in_place: |x| float::softmax_in_place(x),
     silu_mul: |gate, up| float::silu_mul(gate, up),
     gelu_tanh_mul: |gate, up| float::gelu_tanh_mul(gate, up),
-    rms_norm: |x, weight, eps, out| float::rms_norm(x, weight, eps, out),
+    scale: |x, weight, scale, out| float::scale(x, weight, scale, out),
     layer_norm: |x, weight, bias, eps, out| float::layer_norm(x, weight, bias, eps, out),
     quantize_32: |x, q, scales, sums| quantize::per_32(x, q, scales, sums),
     quantize_256: |x, q, scales, s16, s32| quantize::per_256(x, q, scales, s16, s32),

@@ -1,0 +1,319 @@
+//! The arguments of `larql` as plain data, with their help texts.
+//!
+//! Types only: nothing here opens a file, prints or decides. `docs/cli.md` is generated from these.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A transformer as a database: look inside a model, query it, run it on ordinary CPUs.
+///
+/// MODEL is always a vindex, a `.gguf` file or a Hugging Face checkpoint folder.
+/// Data goes to stdout; progress, notes and errors go to stderr.
+/// Exit codes: 0 done, 1 the request cannot be met (the message says why), 2 failure.
+#[derive(Debug, Parser)]
+#[command(name = "larql", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GlobalArgs {
+    /// Form of the data on stdout and of errors on stderr; csv is for `lql` and `repl`
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table, help_heading = "Global options")]
+    pub(crate) format: Format,
+    /// Threads that compute; 0 is what this process may use
+    #[arg(long, global = true, value_name = "N", help_heading = "Global options")]
+    pub(crate) threads: Option<usize>,
+    /// Only data and errors: no progress, notes or hints
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) quiet: bool,
+}
+
+/// Form of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For reading
+    Table,
+    /// For programs
+    Json,
+    /// One table per statement, header first
+    Csv,
+}
+
+/// Arithmetic of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileArg {
+    /// Float32 activations
+    Exact,
+    /// Activations in int8 blocks where the stored type has an integer kernel
+    Fast,
+}
+
+/// The arithmetic of commands whose numbers are looked at.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExactByDefault {
+    /// Arithmetic of the run; printed with the result
+    #[arg(long, value_enum, default_value_t = ProfileArg::Exact)]
+    pub(crate) profile: ProfileArg,
+}
+
+/// The arithmetic of commands that make text.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FastByDefault {
+    /// Arithmetic of the run; printed with the result
+    #[arg(long, value_enum, default_value_t = ProfileArg::Fast)]
+    pub(crate) profile: ProfileArg,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Guided tour on the model that comes with the program
+    Demo(DemoArgs),
+    /// Make a vindex of a checkpoint; prints what became of every tensor
+    Extract(ExtractArgs),
+    /// What is inside a model; reads headers only
+    Show(ShowArgs),
+    /// Whether a vindex is intact
+    Verify(VerifyArgs),
+    /// Continue a prompt
+    Run(RunArgs),
+    /// Chat with the model's own template
+    Chat(ChatArgs),
+    /// Execute LQL statements
+    Lql(LqlArgs),
+    /// Type LQL statements
+    Repl(ReplArgs),
+    /// Token ids of a text
+    Tokenize(TokenizeArgs),
+    /// Distribution of the next token
+    Logits(LogitsArgs),
+    /// Compare with a reference run and name the first stage that differs
+    Parity(ParityArgs),
+    /// Prefill and decode speed beside what this machine can do at most
+    Bench(BenchArgs),
+    /// This reference as Markdown
+    #[command(hide = true)]
+    MarkdownHelp,
+}
+
+/// `larql demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Keep the vindex in this new folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) arithmetic: ExactByDefault,
+}
+
+/// `larql extract`
+#[derive(Debug, Args)]
+pub(crate) struct ExtractArgs {
+    /// A `.gguf` file or a Hugging Face checkpoint folder
+    #[arg(value_name = "SRC")]
+    pub(crate) source: PathBuf,
+    /// The vindex to make; must not exist
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Fill the table of output tokens per feature now rather than on demand
+    #[arg(long)]
+    pub(crate) features: bool,
+    /// How much to take
+    #[arg(long, value_enum, default_value_t = LevelArg::All)]
+    pub(crate) level: LevelArg,
+}
+
+/// What a vindex contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LevelArg {
+    /// Embedding, norms and FFNs: features can be looked up, the model cannot be run
+    Browse,
+    /// Attention too: the model runs
+    Inference,
+    /// And what it takes to write the files of the source again
+    All,
+}
+
+/// `larql show`
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+}
+
+/// `larql verify`
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The vindex
+    #[arg(value_name = "VINDEX")]
+    pub(crate) vindex: PathBuf,
+}
+
+/// How a prompt is read.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PromptArgs {
+    /// The prompt; `-` reads it from stdin
+    #[arg(value_name = "PROMPT")]
+    pub(crate) prompt: String,
+    /// Read `\n`, `\t`, `\r`, `\0`, `\\`, `\"` and `\'` in the prompt and in stop texts as escapes
+    #[arg(short = 'e', long)]
+    pub(crate) escape: bool,
+    /// Read markers such as `<bos>` in the prompt as the tokens they name, not as text
+    #[arg(long)]
+    pub(crate) special: bool,
+}
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SamplingArgs {
+    /// Temperature; 0 always takes the most likely token
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) temp: f32,
+    /// Seed of the draws; the same seed gives the same text
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Draw from this many of the most likely tokens
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Draw from the fewest tokens whose probability reaches this
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    pub(crate) top_p: f32,
+    /// Leave out tokens less likely than this share of the most likely
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) min_p: f32,
+    /// End at this text, which is not printed; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+}
+
+/// `larql run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Most tokens to make
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    pub(crate) max_tokens: usize,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) arithmetic: FastByDefault,
+}
+
+/// `larql chat`
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// A system message before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Most tokens per answer
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 512)]
+    pub(crate) max_tokens: usize,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) arithmetic: FastByDefault,
+}
+
+/// `larql lql`
+#[derive(Debug, Args)]
+pub(crate) struct LqlArgs {
+    /// Statements separated by `;`; without them and without a file, stdin is read
+    #[arg(value_name = "STATEMENTS", conflicts_with = "file")]
+    pub(crate) statements: Option<String>,
+    /// Read the statements from this file; `-` is stdin
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The model to ask, in place of a first `USE`
+    #[arg(long, value_name = "MODEL", visible_alias = "model")]
+    pub(crate) vindex: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) arithmetic: ExactByDefault,
+}
+
+/// `larql repl`
+#[derive(Debug, Args)]
+pub(crate) struct ReplArgs {
+    /// The model to ask, in place of a first `USE`
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) arithmetic: ExactByDefault,
+}
+
+/// `larql tokenize`
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// The text; `-` reads it from stdin
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: String,
+    /// No beginning-of-sequence token, even if the model wants one
+    #[arg(long)]
+    pub(crate) no_bos: bool,
+    /// Read markers such as `<bos>` in the text as the tokens they name, not as text
+    #[arg(long)]
+    pub(crate) special: bool,
+}
+
+/// `larql logits`
+#[derive(Debug, Args)]
+pub(crate) struct LogitsArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// How many tokens to show, most likely first
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    pub(crate) top: usize,
+    #[command(flatten)]
+    pub(crate) arithmetic: ExactByDefault,
+}
+
+/// `larql parity`
+#[derive(Debug, Args)]
+pub(crate) struct ParityArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) checkpoint: PathBuf,
+    /// Reference run: safetensors with input_ids, hidden_states, logits and greedy
+    #[arg(long, value_name = "FILE")]
+    pub(crate) golden: PathBuf,
+    #[command(flatten)]
+    pub(crate) arithmetic: ExactByDefault,
+}
+
+/// `larql bench`
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// A vindex, a `.gguf` file or a checkpoint folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Prompt tokens
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) pp: usize,
+    /// Tokens to decode
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) tg: usize,
+    /// Runs of which the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) repeats: usize,
+    #[command(flatten)]
+    pub(crate) arithmetic: FastByDefault,
+}

@@ -1,0 +1,201 @@
+//! `larql chat`: a conversation in the model's own template.
+//!
+//! Every turn renders the whole conversation; what the sequence remembers is kept as far as the new ids repeat it. Contents
+//! that look like the template's markers stay text.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use larql_db::Database;
+use larql_db::generate::{FinishReason, GenerateOptions, Generated, generate};
+use larql_engine::{Runtime, SequenceState};
+use larql_models::chat::{ChatTemplate, GenerationPrompt, Message};
+use rustyline::error::ReadlineError;
+use rustyline::{Config, DefaultEditor};
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::args::ChatArgs;
+use crate::commands::run::{Streamed, checked_stops, reason, sampling};
+use crate::context::Context;
+use crate::error::CliError;
+
+/// The prompt.
+const PROMPT: &str = "> ";
+
+#[derive(Debug, Serialize)]
+struct Wire {
+    text: String,
+    tokens: Vec<u32>,
+    finish_reason: FinishReason,
+    profile: &'static str,
+}
+
+/// A conversation and what the model remembers of it.
+struct Conversation<'a> {
+    db: &'a Database,
+    template: ChatTemplate,
+    runtime: Runtime,
+    options: GenerateOptions,
+    messages: Vec<Message>,
+    state: SequenceState,
+    /// The ids that `state` has run.
+    remembered: Vec<u32>,
+}
+
+/// What a line leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Continue,
+    Leave,
+}
+
+/// Answers one line after another.
+///
+/// # Errors
+/// If the model has no chat template, or an option is out of range.
+pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliError> {
+    let options = GenerateOptions {
+        max_tokens: args.max_tokens,
+        sampling: sampling(&args.sampling)?,
+        stop: checked_stops(args.sampling.stop.clone())?,
+    };
+    let db = context.open(&args.model)?;
+    let template = ChatTemplate::of(context.tokenizer(&db)?)?;
+    db.model()?;
+    let mut conversation = Conversation {
+        db: &db,
+        template,
+        runtime: context.runtime(args.arithmetic.profile),
+        options,
+        messages: Vec::new(),
+        state: SequenceState::new(db.spec()),
+        remembered: Vec::new(),
+    };
+    let system = args.system.as_deref();
+    conversation.clear(system);
+    context.printer.note(&format!("profile {}", conversation.runtime.profile().name()))?;
+    if io::stdin().is_terminal() { interactive(context, &mut conversation, system) } else { piped(context, &mut conversation, system) }
+}
+
+fn interactive(context: &Context, conversation: &mut Conversation<'_>, system: Option<&str>) -> Result<Outcome, CliError> {
+    let config = Config::builder().auto_add_history(true).build();
+    let terminal = |error: &ReadlineError| CliError::failure("terminal", format!("the terminal failed: {error}"));
+    let mut editor = DefaultEditor::with_config(config).map_err(|error| terminal(&error))?;
+    context.printer.status("/clear begins anew, /exit leaves, Ctrl-C stops an answer")?;
+    loop {
+        match editor.readline(PROMPT) {
+            Ok(line) => match enter(context, conversation, system, &line) {
+                Ok(Next::Continue) => {}
+                Ok(Next::Leave) => return Ok(Outcome::Done),
+                Err(error) if error.is_broken_pipe => return Err(error),
+                Err(error) => context.printer.error(&error),
+            },
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => return Ok(Outcome::Done),
+            Err(error) => return Err(terminal(&error)),
+        }
+    }
+}
+
+fn piped(context: &Context, conversation: &mut Conversation<'_>, system: Option<&str>) -> Result<Outcome, CliError> {
+    for line in io::stdin().lock().lines() {
+        let line = line.map_err(|source| CliError::input("stdin", &source))?;
+        if enter(context, conversation, system, &line)? == Next::Leave {
+            break;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn enter(context: &Context, conversation: &mut Conversation<'_>, system: Option<&str>, line: &str) -> Result<Next, CliError> {
+    match line.trim() {
+        "" => Ok(Next::Continue),
+        "/exit" | "/quit" => Ok(Next::Leave),
+        "/clear" => {
+            conversation.clear(system);
+            context.printer.status("the conversation is empty")?;
+            Ok(Next::Continue)
+        }
+        command if command.starts_with('/') && !command.contains(char::is_whitespace) && command.len() > 1 => {
+            Err(CliError::request("usage", format!("unknown command `{command}`"))
+                .with_hint(Some("the commands are /clear and /exit".to_owned())))
+        }
+        _ => {
+            conversation.answer(context, line)?;
+            Ok(Next::Continue)
+        }
+    }
+}
+
+impl Conversation<'_> {
+    /// Forgets everything but the system message.
+    fn clear(&mut self, system: Option<&str>) {
+        self.messages.clear();
+        self.messages.extend(system.map(|content| message("system", content)));
+    }
+
+    /// Answers a message, text as it comes. After an error the conversation is as it was before.
+    fn answer(&mut self, context: &Context, content: &str) -> Result<(), CliError> {
+        self.messages.push(message("user", content));
+        let mut streamed = Streamed::new(&context.printer);
+        let made = self.generate(context, &mut streamed);
+        let partial = streamed.text.clone();
+        let speed = match streamed.finish() {
+            Ok(speed) => speed,
+            Err(error) => {
+                self.messages.pop();
+                return Err(error);
+            }
+        };
+        match made {
+            Ok(made) => {
+                self.messages.push(message("assistant", &made.text));
+                let profile = self.runtime.profile().name();
+                let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
+                let rate = speed.rate(n).map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
+                if context.printer.is_table() {
+                    context.printer.note(&format!("profile {profile}, {n} tokens{rate}, ended by {reason}"))
+                } else {
+                    let Generated { text, tokens, finish_reason } = made;
+                    context.printer.json_line(&Wire { text, tokens, finish_reason, profile })
+                }
+            }
+            Err(error) if error.is_interrupted() && !partial.is_empty() => {
+                self.messages.push(message("assistant", &partial));
+                context.printer.note("interrupted")
+            }
+            Err(error) => {
+                self.messages.pop();
+                Err(error)
+            }
+        }
+    }
+
+    fn generate(&mut self, context: &Context, streamed: &mut Streamed<'_>) -> Result<Generated, CliError> {
+        let ids = self.template.encode(self.db.tokenizer()?, &self.messages, GenerationPrompt::Add)?;
+        let repeated = ids.iter().zip(&self.remembered).take_while(|(new, old)| new == old).count();
+        // At least one id has to run, or there would be no logits.
+        let kept = repeated.min(ids.len().saturating_sub(1));
+        self.state.truncate(kept);
+        self.remembered.clone_from(&ids);
+        let flag = context.interrupts.flag();
+        let work = context.interrupts.work();
+        let made = generate(self.db, &mut self.runtime, &mut self.state, &ids[kept..], &self.options, &mut |text| {
+            if !streamed.push(text) {
+                flag.raise();
+            }
+        });
+        drop(work);
+        if let Ok(made) = &made {
+            self.remembered.extend(&made.tokens);
+        }
+        // What ran after the last known id cannot be told, so it is forgotten.
+        self.state.truncate(self.remembered.len());
+        self.remembered.truncate(self.state.n_positions());
+        Ok(made?)
+    }
+}
+
+fn message(role: &str, content: &str) -> Message {
+    Message { role: role.to_owned(), content: content.to_owned() }
+}

@@ -1,0 +1,69 @@
+//! `larql logits`: the distribution of the next token.
+
+use larql_db::generate::prefill;
+use larql_db::Rows;
+use larql_engine::{SequenceState, log_softmax, top_k};
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::args::LogitsArgs;
+use crate::context::{Context, encode_prompt};
+use crate::error::CliError;
+
+#[derive(Debug, Serialize)]
+struct Wire {
+    profile: &'static str,
+    prompt_ids: Vec<u32>,
+    top: Vec<Candidate>,
+}
+
+#[derive(Debug, Serialize)]
+struct Candidate {
+    id: u32,
+    token: Option<String>,
+    logit: f32,
+    prob: f64,
+}
+
+/// Runs the prompt and prints the most likely next tokens.
+///
+/// # Errors
+/// If the prompt cannot be encoded or run.
+pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, CliError> {
+    if args.top == 0 {
+        return Err(CliError::request("usage", "--top is 0, expected a whole number from 1"));
+    }
+    let db = context.open(&args.model)?;
+    let tokenizer = context.tokenizer(&db)?;
+    let prompt_ids = encode_prompt(tokenizer, &args.prompt)?;
+    let mut runtime = context.runtime(args.arithmetic.profile);
+    let mut state = SequenceState::new(db.spec());
+    let work = context.interrupts.work();
+    let logits = prefill(&db, &mut runtime, &mut state, &prompt_ids)?;
+    drop(work);
+    if let Some(id) = logits.iter().position(|logit| logit.is_nan()) {
+        return Err(larql_engine::EngineError::NotANumber { id }.into());
+    }
+    let log_probs = log_softmax(&logits);
+    let top: Vec<Candidate> = top_k(&logits, args.top)
+        .into_iter()
+        .map(|(id, logit)| Candidate { id, token: tokenizer.token_text(id), logit, prob: log_probs[id as usize].exp() })
+        .collect();
+    let profile = runtime.profile().name();
+    if context.printer.is_table() {
+        let mut rows = Rows::new(&["id", "token", "logit", "prob"]);
+        for candidate in top {
+            rows.push(vec![
+                candidate.id.into(),
+                candidate.token.into(),
+                candidate.logit.into(),
+                candidate.prob.into(),
+            ]);
+        }
+        rows.note(format!("profile {profile}, {} prompt tokens", prompt_ids.len()));
+        context.printer.table(&rows)?;
+    } else {
+        context.printer.json(&Wire { profile, prompt_ids, top })?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,161 @@
+//! `larql run`: continue a prompt, text as it comes.
+
+use std::time::{Duration, Instant};
+
+use larql_db::generate::{FinishReason, GenerateOptions, generate};
+use larql_engine::{Sampler, SamplingOptions, SequenceState};
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::args::{RunArgs, SamplingArgs};
+use crate::context::{Context, encode_prompt, unescape};
+use crate::error::CliError;
+use crate::printer::Printer;
+
+#[derive(Debug, Serialize)]
+struct Wire {
+    text: String,
+    tokens: Vec<u32>,
+    finish_reason: FinishReason,
+    profile: &'static str,
+    prompt_tokens: usize,
+    tokens_per_s: Option<f64>,
+}
+
+/// Continues a prompt; in table form the text is streamed.
+///
+/// # Errors
+/// If an option is out of range, or the prompt cannot be encoded or run.
+pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError> {
+    let sampling = sampling(&args.sampling)?;
+    let stop = args.sampling.stop.iter();
+    let stop: Result<Vec<String>, CliError> =
+        stop.map(|text| if args.prompt.escape { unescape(text) } else { Ok(text.clone()) }).collect();
+    let options = GenerateOptions { max_tokens: args.max_tokens, sampling, stop: checked_stops(stop?)? };
+    let db = context.open(&args.model)?;
+    let tokenizer = context.tokenizer(&db)?;
+    let prompt = encode_prompt(tokenizer, &args.prompt)?;
+    db.model()?;
+    let mut runtime = context.runtime(args.arithmetic.profile);
+    let mut state = SequenceState::new(db.spec());
+    let mut streamed = Streamed::new(&context.printer);
+    let work = context.interrupts.work();
+    let flag = context.interrupts.flag();
+    let made = generate(&db, &mut runtime, &mut state, &prompt, &options, &mut |text| {
+        if !streamed.push(text) {
+            flag.raise();
+        }
+    });
+    drop(work);
+    let speed = streamed.finish()?;
+    let made = made?;
+    let profile = runtime.profile().name();
+    let tokens_per_s = speed.rate(made.tokens.len());
+    if context.printer.is_table() {
+        let rate = tokens_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
+        let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
+        context.printer.note(&format!("profile {profile}, {} prompt tokens, {n} tokens{rate}, ended by {reason}", prompt.len()))?;
+    } else {
+        context.printer.json(&Wire {
+            text: made.text,
+            tokens: made.tokens,
+            finish_reason: made.finish_reason,
+            profile,
+            prompt_tokens: prompt.len(),
+            tokens_per_s,
+        })?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The options of the sampler.
+///
+/// # Errors
+/// Names one that is out of range, before a model is loaded.
+pub(crate) fn sampling(args: &SamplingArgs) -> Result<SamplingOptions, CliError> {
+    let options = SamplingOptions {
+        temperature: args.temp,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        seed: args.seed,
+    };
+    Sampler::new(options)?;
+    Ok(options)
+}
+
+/// Refuses stop texts that would end everything before it begins.
+///
+/// # Errors
+/// If one is empty.
+pub(crate) fn checked_stops(stops: Vec<String>) -> Result<Vec<String>, CliError> {
+    if stops.iter().any(String::is_empty) {
+        return Err(CliError::request("usage", "a stop text is empty"));
+    }
+    Ok(stops)
+}
+
+/// Why a text ended, in words.
+pub(crate) fn reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "the model or a stop text",
+        FinishReason::Length => "the token limit",
+        FinishReason::Context => "the end of the context",
+    }
+}
+
+/// Text on its way to stdout, and when it came.
+#[derive(Debug)]
+pub(crate) struct Streamed<'a> {
+    printer: &'a Printer,
+    first: Option<Instant>,
+    failed: Option<CliError>,
+    /// Everything so far.
+    pub(crate) text: String,
+}
+
+/// How long the text after its first piece took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speed {
+    elapsed: Option<Duration>,
+}
+
+impl<'a> Streamed<'a> {
+    /// Nothing yet.
+    pub(crate) fn new(printer: &'a Printer) -> Self {
+        Self { printer, first: None, failed: None, text: String::new() }
+    }
+
+    /// Prints more text in table form; false once nobody reads it.
+    pub(crate) fn push(&mut self, text: &str) -> bool {
+        self.first.get_or_insert_with(Instant::now);
+        self.text.push_str(text);
+        if self.printer.is_table() && self.failed.is_none() {
+            self.failed = self.printer.write(text).err();
+        }
+        self.failed.is_none()
+    }
+
+    /// Ends the line.
+    ///
+    /// # Errors
+    /// What stdout refused on the way.
+    pub(crate) fn finish(self) -> Result<Speed, CliError> {
+        let speed = Speed { elapsed: self.first.map(|first| first.elapsed()) };
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if self.printer.is_table() {
+            self.printer.write("\n")?;
+        }
+        Ok(speed)
+    }
+}
+
+impl Speed {
+    /// Tokens per second after the first text; absent if too few came to tell.
+    pub(crate) fn rate(self, n_tokens: usize) -> Option<f64> {
+        let elapsed = self.elapsed?.as_secs_f64();
+        (n_tokens > 1 && elapsed > 0.0).then(|| (n_tokens - 1) as f64 / elapsed)
+    }
+}

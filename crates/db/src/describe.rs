@@ -1,0 +1,299 @@
+//! `DESCRIBE`: what a model answers about an entity, and which features and heads wrote the answer.
+//!
+//! Everything said here was executed: answers are read from the model's behavior under each template, and the parts that
+//! carried an answer come from the pass that gave it. Features whose gate merely matches the entity's embedding seldom
+//! fire, so they are listed apart and unlabelled.
+
+use std::fmt::Write;
+use std::ops::RangeInclusive;
+
+use larql_engine::Runtime;
+use larql_kernels::decode_row;
+use larql_models::tokenizer::{Bos, EncodeSpecial};
+
+use crate::ask::{Asked, Scored, ask};
+use crate::attribution::{Contribution, Part, attribute};
+use crate::database::Database;
+use crate::error::DbError;
+use crate::features::feature_tokens;
+use crate::plan::{DescribePlan, Detail};
+use crate::progress::{OnProgress, Progress};
+use crate::relations::Relation;
+use crate::rows::{Cell, Rows};
+
+/// Parts named beside an answer.
+const CARRIERS_BESIDE: usize = 3;
+/// Parts listed in rows of their own.
+const CARRIERS_LISTED: usize = 10;
+/// Embedding matches listed.
+const MATCHES_LISTED: usize = 5;
+/// Output tokens shown of a feature.
+const TOKENS_SHOWN: usize = 5;
+/// Columns of every row; which are filled depends on `kind`.
+const COLUMNS: [&str; 12] = [
+    "kind",
+    "relation",
+    "rank",
+    "target",
+    "prob",
+    "share",
+    "template",
+    "carried_by",
+    "layer",
+    "part",
+    "logit_contribution",
+    "gate_dot",
+];
+
+/// One answer of one relation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The relation.
+    pub relation: String,
+    /// 1 is the best.
+    pub rank: u32,
+    /// The answer.
+    pub target: String,
+    /// Mean probability over the templates.
+    pub prob: f64,
+    /// Mean share among the listed answers; absent where the relation has no list.
+    pub share: Option<f64>,
+    /// The template that gives it the highest probability.
+    pub template: String,
+    /// Templates asked.
+    pub n_templates: u32,
+}
+
+/// The `top` best answers of each relation.
+///
+/// # Errors
+/// If the vindex holds too little to run, or the run fails or is interrupted.
+pub fn answers(
+    db: &Database,
+    runtime: &mut Runtime,
+    entity: &str,
+    relations: &[&Relation],
+    top: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<Vec<Answer>, DbError> {
+    let mut all = Vec::new();
+    for (i, relation) in relations.iter().enumerate() {
+        report(on_progress, i, relations.len());
+        let asked = ask(db, runtime, relation, entity)?;
+        all.extend(asked.answers.iter().take(top).enumerate().map(|(i, scored)| Answer {
+            relation: relation.name.clone(),
+            rank: u32::try_from(i + 1).expect("ranks are few"),
+            target: scored.text.clone(),
+            prob: scored.prob,
+            share: scored.share,
+            template: asked.prompts[scored.best_template()].template.clone(),
+            n_templates: u32::try_from(asked.prompts.len()).expect("templates are few"),
+        }));
+    }
+    report(on_progress, relations.len(), relations.len());
+    Ok(all)
+}
+
+/// Answers a `DESCRIBE`.
+///
+/// # Errors
+/// As [`answers`].
+pub fn describe(
+    db: &Database,
+    runtime: &mut Runtime,
+    plan: &DescribePlan,
+    on_progress: OnProgress<'_>,
+) -> Result<Rows, DbError> {
+    let mut blocks = Vec::new();
+    for (i, relation) in plan.relations.iter().enumerate() {
+        report(on_progress, i, plan.relations.len());
+        let asked = ask(db, runtime, relation, &plan.entity)?;
+        let carriers = match plan.detail {
+            Detail::Brief => Vec::new(),
+            Detail::Normal | Detail::Verbose => carriers(db, runtime, plan, &asked)?,
+        };
+        blocks.push((relation, asked, carriers));
+    }
+    report(on_progress, plan.relations.len(), plan.relations.len());
+    // What the model is surest of comes first.
+    let certainty = |asked: &Asked| asked.answers.first().map_or(0.0, |best| best.prob);
+    blocks.sort_by(|a, b| certainty(&b.1).total_cmp(&certainty(&a.1)));
+    let mut rows = Rows::new(&COLUMNS);
+    for (relation, asked, carriers) in &blocks {
+        answer_rows(&mut rows, plan, relation, asked, carriers);
+    }
+    rows.note(format!(
+        "probed with the {} profile: prob is the mean probability over a relation's templates, share its part of the \
+         listed answers",
+        runtime.profile().name()
+    ));
+    match plan.detail {
+        Detail::Brief => {}
+        Detail::Normal | Detail::Verbose => {
+            match_rows(db, runtime, plan, &mut rows, on_progress)?;
+            rows.note(
+                "carried_by: direct contributions to the logit of the answer's first token; embedding_match: gates near \
+                 the entity's embedding, not executed and not labelled",
+            );
+        }
+    }
+    Ok(rows)
+}
+
+fn report(on_progress: OnProgress<'_>, done: usize, total: usize) {
+    on_progress(Progress { stage: "asking relations", done: done as u64, total: total as u64 });
+}
+
+/// Parts that wrote the best answer, largest first, within the layers asked for.
+fn carriers(
+    db: &Database,
+    runtime: &Runtime,
+    plan: &DescribePlan,
+    asked: &Asked,
+) -> Result<Vec<Contribution>, DbError> {
+    let Some((best, token)) = asked.answers.first().and_then(|best| {
+        let token = best.first_token[best.best_template()]?;
+        Some((best, token))
+    }) else {
+        return Ok(Vec::new());
+    };
+    let capture = &asked.prompts[best.best_template()].capture;
+    let mut parts = attribute(db.model()?, runtime, capture, token)?;
+    parts.retain(|part| plan.layers.as_ref().is_none_or(|layers| layers.contains(&part.layer)));
+    parts.truncate(CARRIERS_LISTED);
+    Ok(parts)
+}
+
+fn answer_rows(rows: &mut Rows, plan: &DescribePlan, relation: &Relation, asked: &Asked, carriers: &[Contribution]) {
+    for (rank, scored) in asked.answers.iter().take(plan.top).enumerate() {
+        let beside = (rank == 0 && !carriers.is_empty()).then(|| beside(carriers));
+        rows.push(row("answer", relation, |column| match column {
+            "rank" => (rank + 1).into(),
+            "target" => scored.text.as_str().into(),
+            "prob" => rounded(scored.prob),
+            "share" => scored.share.map(rounded).unwrap_or(Cell::Null),
+            "template" => asked.prompts[scored.best_template()].template.as_str().into(),
+            "carried_by" => beside.clone().into(),
+            _ => Cell::Null,
+        }));
+    }
+    match plan.detail {
+        Detail::Brief | Detail::Normal => {}
+        Detail::Verbose => {
+            for (i, prompt) in asked.prompts.iter().enumerate() {
+                template_row(rows, relation, asked, i, &prompt.template);
+            }
+            for part in carriers {
+                rows.push(row("carrier", relation, |column| match column {
+                    "target" => asked.answers[0].text.as_str().into(),
+                    "layer" => part.layer.into(),
+                    "part" => part_name(part.part).into(),
+                    "logit_contribution" => rounded(part.logit),
+                    _ => Cell::Null,
+                }));
+            }
+        }
+    }
+}
+
+/// One template's own best answer.
+fn template_row(rows: &mut Rows, relation: &Relation, asked: &Asked, i: usize, template: &str) {
+    let total: f64 = asked.answers.iter().map(|scored| scored.per_template[i]).sum();
+    let best = asked.answers.iter().max_by(|a: &&Scored, b| a.per_template[i].total_cmp(&b.per_template[i]));
+    rows.push(row("template", relation, |column| match (column, best) {
+        ("template", _) => template.into(),
+        ("target", Some(best)) => best.text.as_str().into(),
+        ("prob", Some(best)) => rounded(best.per_template[i]),
+        ("share", Some(best)) if asked.is_listed && total > 0.0 => rounded(best.per_template[i] / total),
+        _ => Cell::Null,
+    }));
+}
+
+/// Features whose gate is nearest to the entity's embedding.
+fn match_rows(
+    db: &Database,
+    runtime: &mut Runtime,
+    plan: &DescribePlan,
+    rows: &mut Rows,
+    on_progress: OnProgress<'_>,
+) -> Result<(), DbError> {
+    let n_layers = db.spec().n_layers();
+    let layers = plan.layers.clone().unwrap_or(0..=n_layers - 1);
+    for (layer, feature, gate_dot) in embedding_matches(db, runtime, &plan.entity, layers)? {
+        let tokens = feature_tokens(db, runtime, layer, &[feature], TOKENS_SHOWN, on_progress)?;
+        let tokenizer = db.tokenizer()?;
+        let mut text = String::new();
+        for (id, _) in tokens.iter().flatten() {
+            let token = tokenizer.token_text(*id).unwrap_or_default();
+            write!(text, "{}{}", if text.is_empty() { "" } else { " | " }, token.trim()).expect("strings take text");
+        }
+        let mut cells = vec![Cell::Null; COLUMNS.len()];
+        cells[0] = "embedding_match".into();
+        cells[3] = text.into();
+        cells[8] = layer.into();
+        cells[9] = part_name(Part::Feature(feature)).into();
+        cells[11] = rounded(f64::from(gate_dot));
+        rows.push(cells);
+    }
+    Ok(())
+}
+
+/// Gates with the largest product with the normed embedding of the entity's last token.
+fn embedding_matches(
+    db: &Database,
+    runtime: &mut Runtime,
+    entity: &str,
+    layers: RangeInclusive<usize>,
+) -> Result<Vec<(usize, u32, f32)>, DbError> {
+    let model = db.model()?;
+    let ids = db.tokenizer()?.encode(&format!(" {entity}"), EncodeSpecial::Plain, Bos::Never)?;
+    let Some(last) = ids.last() else { return Ok(Vec::new()) };
+    let mut embedding = vec![0.0; model.spec().d_model as usize];
+    decode_row(model.embedding().view(), *last as usize, &mut embedding);
+    let mut best: Vec<(usize, u32, f32)> = Vec::new();
+    for layer in layers {
+        let mut normed = vec![0.0; embedding.len()];
+        runtime.kernels().rms_norm(&embedding, model.ffn_norm_weight(layer), f32::MIN_POSITIVE, &mut normed);
+        let mut dots = Vec::new();
+        runtime.project(&normed, 1, &mut [(model.gate(layer), &mut dots)]);
+        best.extend((0u32..).zip(dots).map(|(feature, dot)| (layer, feature, dot)));
+        best.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
+        best.truncate(MATCHES_LISTED);
+    }
+    Ok(best)
+}
+
+/// A row of the relation's block, filled by column name.
+fn row(kind: &str, relation: &Relation, fill: impl Fn(&str) -> Cell) -> Vec<Cell> {
+    COLUMNS
+        .iter()
+        .map(|&column| match column {
+            "kind" => kind.into(),
+            "relation" => relation.name.as_str().into(),
+            other => fill(other),
+        })
+        .collect()
+}
+
+/// The largest parts, in one line.
+fn beside(parts: &[Contribution]) -> String {
+    let shown: Vec<String> = parts
+        .iter()
+        .take(CARRIERS_BESIDE)
+        .map(|part| format!("L{} {} {:+.2}", part.layer, part_name(part.part), part.logit))
+        .collect();
+    shown.join(", ")
+}
+
+/// How a part is written: `F12` is a feature, `H3` a head.
+pub(crate) fn part_name(part: Part) -> String {
+    match part {
+        Part::Feature(feature) => format!("F{feature}"),
+        Part::Head(head) => format!("H{head}"),
+    }
+}
+
+/// Six significant digits: more would be noise.
+pub(crate) fn rounded(x: f64) -> Cell {
+    format!("{x:.5e}").parse::<f64>().map_or(Cell::Null, Cell::from)
+}

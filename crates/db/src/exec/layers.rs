@@ -1,0 +1,125 @@
+//! `SHOW LAYERS`: what each layer is made of, from the spec and the headers.
+
+use std::ops::RangeInclusive;
+
+use larql_models::roles::{LayerTensor, TensorRole};
+use larql_models::spec::{Activation, AttentionSpec, Ffn, FfnSpec, Mixer, RopeScaling};
+
+use super::stats::count;
+use crate::database::Database;
+use crate::error::DbError;
+use crate::rows::{Cell, Rows};
+
+const COLUMNS: [&str; 17] = [
+    "layer",
+    "attention",
+    "heads",
+    "kv_heads",
+    "d_head",
+    "features",
+    "activation",
+    "rope_theta",
+    "rope_scaling",
+    "gate",
+    "up",
+    "down",
+    "q",
+    "k",
+    "v",
+    "o",
+    "bytes",
+];
+
+const MATRICES: [LayerTensor; 7] = [
+    LayerTensor::Gate,
+    LayerTensor::Up,
+    LayerTensor::Down,
+    LayerTensor::Q,
+    LayerTensor::K,
+    LayerTensor::V,
+    LayerTensor::O,
+];
+
+pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows, DbError> {
+    let (spec, checkpoint) = (db.spec(), db.checkpoint());
+    let roles = checkpoint.roles();
+    let mut rows = Rows::new(&COLUMNS);
+    for idx in layers {
+        let Some(layer) = spec.layers.get(idx) else { continue };
+        let number = u32::try_from(idx).expect("layer counts are u32");
+        let mut row: Vec<Cell> = vec![idx.into()];
+        row.extend(mixer_cells(&layer.mixer));
+        row.insert(5, spec.n_features(idx).map(count).unwrap_or(Cell::Null));
+        row.insert(6, activation(&layer.ffn).into());
+        for tensor in MATRICES {
+            let role = TensorRole::Layer(number, tensor);
+            row.push(if roles.contains(&role) { checkpoint.tensor(role)?.format.name().into() } else { Cell::Null });
+        }
+        let mut n_bytes = 0;
+        for role in &roles {
+            match role {
+                TensorRole::Layer(of, _) if *of == number => n_bytes += checkpoint.tensor(*role)?.bytes.len() as u64,
+                TensorRole::Layer(..) | TensorRole::TokenEmbedding | TensorRole::FinalNorm | TensorRole::Head => {}
+            }
+        }
+        row.push(count(n_bytes));
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// `attention`, `heads`, `kv_heads`, `d_head`, `rope_theta`, `rope_scaling`.
+fn mixer_cells(mixer: &Mixer) -> Vec<Cell> {
+    let other = |name: &str| vec![name.into(), Cell::Null, Cell::Null, Cell::Null, Cell::Null, Cell::Null];
+    match mixer {
+        Mixer::Attention(spec) => attention_cells(spec),
+        Mixer::Mla(_) => other("mla"),
+        Mixer::Kda(_) => other("kda"),
+        Mixer::GatedDelta(_) => other("gated delta"),
+    }
+}
+
+fn attention_cells(spec: &AttentionSpec) -> Vec<Cell> {
+    let kind = spec.window.map_or("full".to_owned(), |window| format!("window {window}"));
+    let scaling = spec.rope.as_ref().and_then(|rope| scaling_name(&rope.scaling));
+    vec![
+        kind.into(),
+        spec.n_heads.into(),
+        spec.n_kv_heads.into(),
+        spec.d_head.into(),
+        spec.rope.as_ref().map(|rope| rope.theta).into(),
+        scaling.into(),
+    ]
+}
+
+fn scaling_name(scaling: &RopeScaling) -> Option<String> {
+    match scaling {
+        RopeScaling::Unscaled => None,
+        RopeScaling::Linear { factor } => Some(format!("linear {factor}")),
+        RopeScaling::Llama3 { factor, .. } => Some(format!("llama3 {factor}")),
+        RopeScaling::Yarn { factor, .. } => Some(format!("yarn {factor}")),
+        RopeScaling::Divisors { divisors } => Some(format!("{} divisors", divisors.len())),
+        RopeScaling::LongRope { .. } => Some("longrope".to_owned()),
+        RopeScaling::Proportional { live_pairs } => Some(format!("proportional {live_pairs}")),
+    }
+}
+
+fn activation(ffn: &Ffn) -> String {
+    let name = |FfnSpec { activation, .. }: &FfnSpec| activation_name(*activation);
+    match ffn {
+        Ffn::Gated(spec) => format!("{}, gated", name(spec)),
+        Ffn::Plain(spec) => name(spec).to_owned(),
+        Ffn::Moe(moe) => format!("{}, {} experts", name(&moe.expert), moe.n_experts),
+    }
+}
+
+fn activation_name(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Silu => "silu",
+        Activation::GeluTanh => "gelu_tanh",
+        Activation::Gelu => "gelu",
+        Activation::Relu => "relu",
+        Activation::ReluSquared => "relu_squared",
+        Activation::ClampedGlu { .. } => "clamped_glu",
+    }
+}

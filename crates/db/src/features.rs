@@ -1,0 +1,324 @@
+//! FFN features read from the weights: norms, what they write, what their gates match.
+//!
+//! Nothing here runs the model. What a feature writes is a direction; whether it ever fires on a prompt is what `WALK`
+//! shows. Weights are read in the exact arithmetic, so the numbers do not depend on the profile.
+//! Cost: norms read a matrix once; tokens read the unembedding once per batch of features.
+
+use larql_engine::{EngineError, Runtime, top_k};
+use larql_kernels::{
+    Activations, Arithmetic, Kernels, LinearJob, MatrixView, RowOrder, decode_row, linear,
+};
+use larql_models::roles::{LayerTensor, TensorRole};
+use larql_models::spec::{BlockShape, Ffn, NormKind, NormSpec, NormWeight};
+use larql_models::{ModelError, StoredTensor};
+
+use crate::database::Database;
+use crate::error::DbError;
+use crate::progress::{OnProgress, Progress};
+
+/// Logits held at once while tokens are computed: 64 MB.
+const LOGITS_MAX: usize = 16 << 20;
+/// Most features per batch; more would not read the unembedding noticeably less often.
+const BATCH_MAX: usize = 256;
+/// Columns summed by one thread at a time: a multiple of every block length.
+const COLUMNS_PER_SHARE: usize = 256;
+/// Rows of a matrix whose norms one thread takes at a time.
+const ROWS_PER_SHARE: usize = 64;
+
+/// The `k` tokens that each feature's down column writes most, with the logits it adds per unit of activation before the
+/// final norm divides by the residual stream's size.
+///
+/// The score of token `t` is `unembedding[t] . (w_final * w_post * down)`: `w_final` and `w_post` are the weights of the
+/// final norm and of the norm on the FFN's output, where the model has them. A final layer norm also removes the mean of
+/// what it multiplies. Negative activations write the opposite.
+///
+/// # Errors
+/// If a tensor is absent, or somebody interrupts.
+pub fn feature_tokens(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+    features: &[u32],
+    k: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<Vec<Vec<(u32, f32)>>, DbError> {
+    let down = Weights::of_layer(db, layer, LayerTensor::Down)?;
+    let unembedding = Weights::unembedding(db)?;
+    let (d_model, d_vocab) = (unembedding.cols, unembedding.rows);
+    let scale = write_scale(db, layer)?;
+    let centers = match db.spec().final_norm.kind {
+        NormKind::Rms => false,
+        NormKind::Layer | NormKind::LayerWithBias => true,
+    };
+    let n_batch = (LOGITS_MAX / d_vocab.max(1)).clamp(1, BATCH_MAX);
+    let mut columns = Columns::new(&down);
+    let (mut directions, mut logits) = (Vec::new(), Vec::new());
+    let mut tokens = Vec::with_capacity(features.len());
+    for batch in features.chunks(n_batch) {
+        if runtime.interrupt().is_raised() {
+            return Err(EngineError::Interrupted.into());
+        }
+        columns.read(batch, &mut directions);
+        for direction in directions.chunks_exact_mut(d_model) {
+            direction.iter_mut().zip(&scale.post).for_each(|(x, w)| *x *= w);
+            if centers {
+                let mean = direction.iter().sum::<f32>() / d_model as f32;
+                direction.iter_mut().for_each(|x| *x -= mean);
+            }
+            direction.iter_mut().zip(&scale.last).for_each(|(x, w)| *x *= w);
+        }
+        project(runtime, unembedding.view(), &directions, batch.len(), &mut logits);
+        tokens.extend(logits.chunks_exact(d_vocab).map(|row| top_k(row, k)));
+        on_progress(Progress {
+            stage: "tokens of features",
+            done: tokens.len() as u64,
+            total: features.len() as u64,
+        });
+    }
+    Ok(tokens)
+}
+
+/// Norms of a layer's gate rows; absent where the FFN has no gate.
+///
+/// # Errors
+/// If the tensor is absent from the files.
+pub fn gate_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Option<Vec<f32>>, DbError> {
+    match ffn(db, layer)? {
+        Ffn::Gated(_) => Ok(Some(row_norms(runtime, &Weights::of_layer(db, layer, LayerTensor::Gate)?))),
+        Ffn::Plain(_) => Ok(None),
+        Ffn::Moe(_) => Err(no_experts(layer)),
+    }
+}
+
+/// Norms of a layer's up rows.
+///
+/// # Errors
+/// If the tensor is absent from the files.
+pub fn up_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
+    Ok(row_norms(runtime, &Weights::of_layer(db, layer, LayerTensor::Up)?))
+}
+
+/// Norms of a layer's down columns.
+///
+/// # Errors
+/// If the tensor is absent from the files.
+pub fn down_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
+    let down = Weights::of_layer(db, layer, LayerTensor::Down)?;
+    let kernels = runtime.kernels();
+    let mut norms = vec![0.0; down.cols];
+    runtime.team().chunks_mut(&mut norms, COLUMNS_PER_SHARE, |share, norms| {
+        let mut values = vec![0.0; norms.len()];
+        let mut sums = vec![0.0f64; norms.len()];
+        for row in 0..down.rows {
+            down.part_of_row(kernels, row, share * COLUMNS_PER_SHARE, &mut values);
+            sums.iter_mut().zip(&values).for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
+        }
+        norms.iter_mut().zip(&sums).for_each(|(norm, sum)| *norm = sum.sqrt() as f32);
+    });
+    Ok(norms)
+}
+
+/// What the gates of a layer would see of a token: its embedding as the layer's FFN norm would pass it on.
+///
+/// # Errors
+/// If a tensor is absent from the files.
+pub fn token_vector(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+    token: u32,
+) -> Result<Vec<f32>, DbError> {
+    let embedding = Weights::new(db.checkpoint().tensor(TensorRole::TokenEmbedding)?);
+    let mut row = vec![0.0; embedding.cols];
+    decode_row(embedding.view(), token as usize, &mut row);
+    let multiplier = db.spec().embedding.multiplier;
+    row.iter_mut().for_each(|x| *x *= multiplier);
+    let (norm, tensor) = match &db.spec().layers[layer].block {
+        BlockShape::PreNorm { ffn, .. } | BlockShape::Sandwich { ffn, .. } => (ffn, LayerTensor::FfnNorm),
+        BlockShape::Parallel { norm } => (norm, LayerTensor::MixerNorm),
+        BlockShape::PostNorm { .. } => return Ok(row),
+    };
+    let weight = norm_weight(db, *norm, layer_role(layer, tensor))?;
+    let mut out = vec![0.0; row.len()];
+    let kernels = runtime.kernels();
+    match norm.kind {
+        NormKind::Rms => kernels.rms_norm(&row, weight.as_deref(), norm.eps, &mut out),
+        NormKind::Layer | NormKind::LayerWithBias => {
+            let weight = weight.unwrap_or_else(|| vec![1.0; row.len()]);
+            kernels.layer_norm(&row, &weight, None, norm.eps, &mut out);
+        }
+    }
+    Ok(out)
+}
+
+/// Each gate row of a layer times `vector`; a plain FFN's only input projection plays the gate's part.
+///
+/// # Errors
+/// If the tensor is absent from the files.
+pub fn gate_dots(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+    vector: &[f32],
+) -> Result<Vec<f32>, DbError> {
+    let gate = Weights::of_layer(db, layer, gate_tensor(db, layer)?)?;
+    let mut dots = Vec::new();
+    project(runtime, gate.view(), vector, 1, &mut dots);
+    Ok(dots)
+}
+
+/// Norms of the rows that [`gate_dots`] multiplies.
+///
+/// # Errors
+/// If the tensor is absent from the files.
+pub fn matched_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
+    Ok(row_norms(runtime, &Weights::of_layer(db, layer, gate_tensor(db, layer)?)?))
+}
+
+fn gate_tensor(db: &Database, layer: usize) -> Result<LayerTensor, DbError> {
+    match ffn(db, layer)? {
+        Ffn::Gated(_) => Ok(LayerTensor::Gate),
+        Ffn::Plain(_) => Ok(LayerTensor::Up),
+        Ffn::Moe(_) => Err(no_experts(layer)),
+    }
+}
+
+fn ffn(db: &Database, layer: usize) -> Result<&Ffn, DbError> {
+    let missing = || ModelError::NoTensor {
+        origin: db.path().display().to_string(),
+        role: format!("layer {layer}"),
+    };
+    Ok(&db.spec().layers.get(layer).ok_or_else(missing)?.ffn)
+}
+
+fn no_experts(layer: usize) -> DbError {
+    EngineError::Unsupported { layer, axis: "a mixture of experts" }.into()
+}
+
+fn layer_role(layer: usize, tensor: LayerTensor) -> TensorRole {
+    TensorRole::Layer(u32::try_from(layer).expect("layer counts are u32"), tensor)
+}
+
+/// A norm's weight as it multiplies.
+fn norm_weight(db: &Database, norm: NormSpec, role: TensorRole) -> Result<Option<Vec<f32>>, DbError> {
+    match norm.weight {
+        NormWeight::Absent => Ok(None),
+        NormWeight::Plain | NormWeight::PlusOne => Ok(Some(db.checkpoint().tensor(role)?.to_f32())),
+    }
+}
+
+/// What multiplies a down column on its way to the unembedding, empty where nothing does.
+struct WriteScale {
+    post: Vec<f32>,
+    last: Vec<f32>,
+}
+
+fn write_scale(db: &Database, layer: usize) -> Result<WriteScale, DbError> {
+    let spec = db.spec();
+    let d_model = spec.d_model as usize;
+    let ones = || vec![1.0; d_model];
+    let post = match &spec.layers[layer].block {
+        BlockShape::Sandwich { ffn_post, .. } | BlockShape::PostNorm { ffn_post, .. } => {
+            norm_weight(db, *ffn_post, layer_role(layer, LayerTensor::FfnPostNorm))?
+        }
+        BlockShape::PreNorm { .. } | BlockShape::Parallel { .. } => None,
+    };
+    let last = norm_weight(db, spec.final_norm, TensorRole::FinalNorm)?;
+    Ok(WriteScale { post: post.unwrap_or_else(ones), last: last.unwrap_or_else(ones) })
+}
+
+/// A stored matrix.
+struct Weights {
+    tensor: StoredTensor,
+    rows: usize,
+    cols: usize,
+}
+
+impl Weights {
+    fn new(tensor: StoredTensor) -> Self {
+        let dim = |i: usize| usize::try_from(tensor.shape[i]).expect("a mapped tensor fits memory");
+        Self { rows: dim(0), cols: dim(1), tensor }
+    }
+
+    fn of_layer(db: &Database, layer: usize, tensor: LayerTensor) -> Result<Self, DbError> {
+        Ok(Self::new(db.checkpoint().tensor(layer_role(layer, tensor))?))
+    }
+
+    fn unembedding(db: &Database) -> Result<Self, DbError> {
+        let role = if db.spec().head.tied { TensorRole::TokenEmbedding } else { TensorRole::Head };
+        Ok(Self::new(db.checkpoint().tensor(role)?))
+    }
+
+    fn view(&self) -> MatrixView<'_> {
+        MatrixView::new(self.tensor.format, self.rows, self.cols, &self.tensor.bytes)
+            .expect("opening checked the shape of every tensor")
+    }
+
+    /// Columns `first..first + out.len()` of a row; both ends lie between blocks.
+    fn part_of_row(&self, kernels: &Kernels, row: usize, first: usize, out: &mut [f32]) {
+        let format = self.tensor.format;
+        let bytes = |cols: usize| cols / format.block_len() * format.block_bytes();
+        let row_bytes = self.view().row_bytes(row);
+        kernels.decode(format, &row_bytes[bytes(first)..bytes(first + out.len())], out);
+    }
+}
+
+/// Norms of the rows.
+fn row_norms(runtime: &mut Runtime, weights: &Weights) -> Vec<f32> {
+    let kernels = runtime.kernels();
+    let mut norms = vec![0.0; weights.rows];
+    runtime.team().chunks_mut(&mut norms, ROWS_PER_SHARE, |share, norms| {
+        let mut values = vec![0.0; weights.cols];
+        for (idx, norm) in norms.iter_mut().enumerate() {
+            weights.part_of_row(kernels, share * ROWS_PER_SHARE + idx, 0, &mut values);
+            *norm = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt() as f32;
+        }
+    });
+    norms
+}
+
+/// Reads columns of a matrix, several at a time because a block of a row holds several.
+struct Columns<'a> {
+    weights: &'a Weights,
+    block: Vec<f32>,
+}
+
+impl<'a> Columns<'a> {
+    fn new(weights: &'a Weights) -> Self {
+        Self { weights, block: Vec::new() }
+    }
+
+    /// `out = [columns.len(), rows]`.
+    fn read(&mut self, columns: &[u32], out: &mut Vec<f32>) {
+        let (rows, cols) = (self.weights.rows, self.weights.cols);
+        let kernels = Kernels::detect();
+        // Wide enough that a dense batch is decoded in few calls, narrow enough that a lone column stays cheap.
+        let width = self.weights.tensor.format.block_len().max(32);
+        out.clear();
+        out.resize(columns.len() * rows, 0.0);
+        let mut sorted: Vec<(usize, usize)> =
+            columns.iter().enumerate().map(|(place, column)| (*column as usize, place)).collect();
+        sorted.sort_unstable();
+        for group in sorted.chunk_by(|a, b| a.0 / width == b.0 / width) {
+            let first = group[0].0 / width * width;
+            self.block.resize(width.min(cols - first), 0.0);
+            for row in 0..rows {
+                self.weights.part_of_row(kernels, row, first, &mut self.block);
+                for (column, place) in group {
+                    out[place * rows + row] = self.block[column - first];
+                }
+            }
+        }
+    }
+}
+
+/// `out[p, r] = w[r, :] . x[p, :]` in the exact arithmetic.
+fn project(runtime: &mut Runtime, weight: MatrixView<'_>, x: &[f32], n_pos: usize, out: &mut Vec<f32>) {
+    let kernels = runtime.kernels();
+    let mut activations = Activations::new();
+    activations.prepare(kernels, x, n_pos, weight.cols(), Arithmetic::Exact);
+    out.clear();
+    out.resize(n_pos * weight.rows(), 0.0);
+    let mut jobs = [LinearJob { weight, row_order: RowOrder::Stored, out: out.as_mut_slice() }];
+    linear(runtime.team(), kernels, &activations, &mut jobs);
+}

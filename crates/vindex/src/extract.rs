@@ -1,0 +1,609 @@
+//! [`extract()`]: a checkpoint becomes a vindex, whole or not at all.
+//!
+//! Everything is written into a hidden sibling directory, flushed, opened once as a reader would, and takes its name by
+//! one rename; whatever goes wrong before that, the sibling is removed. A single GGUF file is linked, not copied, and
+//! read once for its digest. A folder of safetensors is streamed into GGUF, row by row where rows move, and hashed on
+//! the way out.
+//!
+//! Memory: the largest tensor and some buffers. Source files are mapped anew from time to time, because pages of a map
+//! that have been read count as memory until it goes.
+
+use std::cell::{Cell, RefCell};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use larql_formats::gguf::GgufFile;
+use larql_formats::{Bytes, safetensors};
+use larql_models::to_gguf::GgufPlan;
+use larql_models::tokenizer::Tokenizer;
+use larql_models::{Checkpoint, Container, ModelError};
+use tempfile::TempDir;
+
+use crate::Progress;
+use crate::digest::{Hashed, HashingWriter, Reporter, hash_bytes, hash_file};
+use crate::error::{VindexError, io_error};
+use crate::manifest::{
+    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, MANIFEST, MANIFEST_BYTES_MAX, Manifest,
+    SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TextFile, TokenizerEntry,
+    TokenizerPlace, WEIGHTS,
+};
+use crate::vindex::Vindex;
+
+/// Bytes that go to the disk and the digest at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// After so many bytes of tensors the source is mapped anew.
+const REMAP_BYTES: u64 = 128 << 20;
+
+/// Bytes that are copied between two reports.
+const COPY_BYTES: u64 = 16 << 20;
+
+/// Metadata key of a vocabulary inside a GGUF.
+const GGUF_VOCABULARY: &str = "tokenizer.ggml.tokens";
+
+/// What a caller decides about an extraction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtractOptions {
+    /// How much goes in.
+    pub level: Level,
+}
+
+/// How the weights got into the vindex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightsPlacement {
+    /// They are the source file under a second name: changing that file in place would damage the vindex.
+    Linked,
+    /// A copy of the source file, which lies on another file system.
+    Copied,
+    /// Written tensor by tensor.
+    Written,
+}
+
+/// What an extraction did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtractReport {
+    /// What is inside.
+    pub level: Level,
+    /// Identifies the model.
+    pub digest: String,
+    /// Tensors of the source.
+    pub n_source_tensors: usize,
+    /// Tensors of the source that are used.
+    pub n_used: usize,
+    /// Tensors of the source that the forward pass does not need, and why.
+    pub ignored: Vec<Ignored>,
+    /// Things a user should know.
+    pub notes: Vec<String>,
+    /// How the weights got there.
+    pub weights: WeightsPlacement,
+    /// Bytes that were written; a linked file adds none.
+    pub bytes_written: u64,
+    /// Bytes of all files of the vindex, linked ones included.
+    pub bytes: u64,
+}
+
+/// Makes the vindex `out` from a checkpoint. `tokenizer` is the checkpoint's own, or `None` if it has none.
+///
+/// # Errors
+/// [`VindexError::Exists`] if `out` exists, [`VindexError::Interrupted`] when `progress` breaks, or what is wrong with
+/// the source or the disk. Nothing is left behind.
+pub fn extract(
+    source: &Checkpoint,
+    tokenizer: Option<&Tokenizer>,
+    out: &Path,
+    options: &ExtractOptions,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<ExtractReport, VindexError> {
+    let (parent, name) = place(out)?;
+    let staging = staging(&parent, &name, out)?;
+    let mut job = Job {
+        source,
+        level: options.level,
+        staging: staging.path(),
+        out,
+        reporter: Reporter { call: progress },
+    };
+    let weights = job.weights()?;
+    let (tokenizer_file, entry) = job.tokenizer(tokenizer)?;
+    let files: Vec<FileEntry> = [Some(weights.entry), tokenizer_file].into_iter().flatten().collect();
+    let mut notes = source.notes().to_vec();
+    notes.extend(weights.notes);
+    notes.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.warnings()).map(ToString::to_string));
+    let mut manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        created_by: CreatedBy {
+            name: "larql".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        digest: String::new(),
+        level: options.level,
+        files,
+        tokenizer: entry,
+        source: job.source_entry(&weights.hashed)?,
+        ignored: ignored(source),
+        notes,
+        spec: source.spec().clone(),
+    };
+    manifest.digest = manifest.compute_digest();
+    let manifest_bytes = job.manifest(&manifest)?;
+    publish(staging, &parent, out)?;
+    let written: u64 = manifest.files.iter().map(|file| file.size).sum();
+    let linked = match weights.placement {
+        WeightsPlacement::Linked => weights.hashed.size,
+        WeightsPlacement::Copied | WeightsPlacement::Written => 0,
+    };
+    Ok(ExtractReport {
+        level: options.level,
+        digest: manifest.digest,
+        n_source_tensors: source.container().tensors().len(),
+        n_used: weights.n_used,
+        ignored: manifest.ignored,
+        notes: manifest.notes,
+        weights: weights.placement,
+        bytes_written: written - linked + manifest_bytes,
+        bytes: written + manifest_bytes,
+    })
+}
+
+/// The directory that will hold `out`, and its name there.
+fn place(out: &Path) -> Result<(PathBuf, String), VindexError> {
+    let name = out.file_name().ok_or_else(|| VindexError::BadName {
+        path: out.to_owned(),
+    })?;
+    if fs::symlink_metadata(out).is_ok() {
+        return Err(VindexError::Exists {
+            path: out.to_owned(),
+        });
+    }
+    let parent = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) | None => PathBuf::from("."),
+    };
+    Ok((parent, name.to_string_lossy().into_owned()))
+}
+
+fn staging(parent: &Path, name: &str, out: &Path) -> Result<TempDir, VindexError> {
+    let prefix = format!(".{name}.partial-");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix);
+    readable_by_all(&mut builder);
+    builder
+        .tempdir_in(parent)
+        .map_err(io_error(out, "create a directory for"))
+}
+
+/// Temporary directories are private by default; a published one obeys the umask like any other.
+#[cfg(unix)]
+fn readable_by_all(builder: &mut tempfile::Builder<'_, '_>) {
+    use std::os::unix::fs::PermissionsExt;
+    builder.permissions(fs::Permissions::from_mode(0o777));
+}
+
+#[cfg(not(unix))]
+fn readable_by_all(_: &mut tempfile::Builder<'_, '_>) {}
+
+/// Gives a finished directory its name.
+fn publish(staging: TempDir, parent: &Path, out: &Path) -> Result<(), VindexError> {
+    sync_directory(staging.path());
+    // A rename would silently replace an empty directory that has appeared meanwhile.
+    if fs::symlink_metadata(out).is_ok() {
+        return Err(VindexError::Exists {
+            path: out.to_owned(),
+        });
+    }
+    fs::rename(staging.path(), out).map_err(|error| match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => VindexError::Exists {
+            path: out.to_owned(),
+        },
+        _ => io_error(out, "give its name to")(error),
+    })?;
+    // The directory is no longer temporary.
+    let _ = staging.keep();
+    sync_directory(parent);
+    Ok(())
+}
+
+/// Makes names durable where directories can be flushed; the files themselves are flushed already.
+fn sync_directory(path: &Path) {
+    if let Ok(directory) = File::open(path) {
+        let _ = directory.sync_all();
+    }
+}
+
+fn ignored(source: &Checkpoint) -> Vec<Ignored> {
+    let entry = |tensor: &larql_models::checkpoint::IgnoredTensor| Ignored {
+        name: tensor.name.clone(),
+        reason: tensor.reason.to_owned(),
+    };
+    source.ignored().iter().map(entry).collect()
+}
+
+/// The weights of the new vindex.
+struct Weights {
+    entry: FileEntry,
+    hashed: Hashed,
+    placement: WeightsPlacement,
+    n_used: usize,
+    notes: Vec<String>,
+}
+
+struct Job<'a> {
+    source: &'a Checkpoint,
+    level: Level,
+    staging: &'a Path,
+    /// The final path, which messages name.
+    out: &'a Path,
+    reporter: Reporter<'a>,
+}
+
+impl Job<'_> {
+    fn weights(&mut self) -> Result<Weights, VindexError> {
+        let roles = self.source.roles();
+        let content = self.level.content();
+        let n_used = roles.into_iter().filter(|role| content.includes(*role)).count();
+        let (hashed, placement, notes) = match (self.source.container(), self.level) {
+            (Container::Gguf(file), Level::Inference | Level::All) if file.paths().len() == 1 => {
+                let (hashed, placement) = self.take(&file.paths()[0])?;
+                (hashed, placement, vec![])
+            }
+            (Container::Gguf(_) | Container::HuggingFace(_), _) => {
+                let plan = GgufPlan::new(self.source, content)?;
+                let hashed = self.stream(&plan)?;
+                (hashed, WeightsPlacement::Written, plan.differences().to_vec())
+            }
+        };
+        Ok(Weights {
+            entry: entry(WEIGHTS.to_owned(), &hashed),
+            hashed,
+            placement,
+            n_used,
+            notes,
+        })
+    }
+
+    /// Takes a file as it is: by a second name if that is possible, else by a copy.
+    fn take(&mut self, file: &Path) -> Result<(Hashed, WeightsPlacement), VindexError> {
+        // A link to a symbolic link would depend on what that points to.
+        let real = fs::canonicalize(file).map_err(io_error(file, "find"))?;
+        let target = self.staging.join(WEIGHTS);
+        let placement = match fs::hard_link(&real, &target) {
+            Ok(()) => WeightsPlacement::Linked,
+            // Another file system, or one without links.
+            Err(_) => {
+                self.copy(&real, &target)?;
+                WeightsPlacement::Copied
+            }
+        };
+        let hashed = hash_file(&target, "digest", &mut self.reporter)?;
+        Ok((hashed, placement))
+    }
+
+    /// The standard library lets the file system share blocks where it can.
+    fn copy(&mut self, from: &Path, to: &Path) -> Result<(), VindexError> {
+        let mut input = File::open(from).map_err(io_error(from, "open"))?;
+        let total = input.metadata().map_err(io_error(from, "read the size of"))?.len();
+        let mut output = File::create_new(to).map_err(io_error(&self.out.join(WEIGHTS), "create"))?;
+        let mut done = 0;
+        loop {
+            self.reporter.tell("copy", done, total)?;
+            let n = io::copy(&mut (&mut input).take(COPY_BYTES), &mut output)
+                .map_err(io_error(&self.out.join(WEIGHTS), "write"))?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        output.sync_all().map_err(io_error(&self.out.join(WEIGHTS), "flush"))
+    }
+
+    /// Writes a plan and hashes it on the way.
+    fn stream(&mut self, plan: &GgufPlan) -> Result<Hashed, VindexError> {
+        let path = self.staging.join(WEIGHTS);
+        let shown = self.out.join(WEIGHTS);
+        let file = File::create_new(&path).map_err(io_error(&shown, "create"))?;
+        let reader = SourceReader::new(self.source)?;
+        let mut watched = Watched {
+            out: HashingWriter::new(file),
+            reporter: &mut self.reporter,
+            done: 0,
+            total: plan.data_bytes(),
+            stop: None,
+        };
+        let result = write_plan(plan, self.source, &reader, &mut watched);
+        let Watched { out, stop, .. } = watched;
+        match stop {
+            Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: "weights" }),
+            Some(Stop::Failed(error)) => return Err(io_error(&shown, "write")(error)),
+            None => result?,
+        }
+        let (file, hashed) = out.finish();
+        file.sync_all().map_err(io_error(&shown, "flush"))?;
+        Ok(hashed)
+    }
+
+    fn tokenizer(
+        &mut self,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<(Option<FileEntry>, Option<TokenizerEntry>), VindexError> {
+        let Some(tokenizer) = tokenizer else {
+            return Ok((None, None));
+        };
+        let text = match self.source.container() {
+            Container::Gguf(file) if file.metadata().get(GGUF_VOCABULARY).is_some() => None,
+            Container::Gguf(_) => Some(self.written(tokenizer)?),
+            Container::HuggingFace(folder) => {
+                let path = folder.path.join(TOKENIZER);
+                match fs::read(&path) {
+                    Ok(text) => Some(text),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        Some(self.written(tokenizer)?)
+                    }
+                    Err(error) => return Err(io_error(&path, "read")(error)),
+                }
+            }
+        };
+        let place = match text {
+            Some(_) => TokenizerPlace::File,
+            None => TokenizerPlace::Weights,
+        };
+        let file = match text {
+            Some(text) => Some(self.put(TOKENIZER, &text)?),
+            None => None,
+        };
+        let entry = TokenizerEntry {
+            place,
+            special: tokenizer.special().clone(),
+            chat_template: tokenizer.chat_template().map(ToOwned::to_owned),
+        };
+        Ok((file, Some(entry)))
+    }
+
+    fn written(&self, tokenizer: &Tokenizer) -> Result<Vec<u8>, VindexError> {
+        let path = || self.out.join(TOKENIZER);
+        let text = tokenizer.to_json();
+        Ok(text.map_err(|source| VindexError::Tokenizer { path: path(), source })?.into_bytes())
+    }
+
+    /// Writes a small file.
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<FileEntry, VindexError> {
+        let size = bytes.len() as u64;
+        self.reporter.tell("files", 0, size)?;
+        let shown = self.out.join(name);
+        let mut file =
+            File::create_new(self.staging.join(name)).map_err(io_error(&shown, "create"))?;
+        file.write_all(bytes).map_err(io_error(&shown, "write"))?;
+        file.sync_all().map_err(io_error(&shown, "flush"))?;
+        self.reporter.tell("files", size, size)?;
+        Ok(FileEntry {
+            name: name.to_owned(),
+            size,
+            sha256: hash_bytes(bytes),
+        })
+    }
+
+    /// Writes the manifest, and reads the whole directory back as its first reader will.
+    fn manifest(&mut self, manifest: &Manifest) -> Result<u64, VindexError> {
+        let text = manifest.encode();
+        let size = text.len() as u64;
+        if size > MANIFEST_BYTES_MAX {
+            return Err(VindexError::ManifestSize {
+                path: self.out.join(MANIFEST),
+                size,
+                limit: MANIFEST_BYTES_MAX,
+            });
+        }
+        self.put(MANIFEST, text.as_bytes())?;
+        let reopened = Vindex::open(self.staging)?;
+        assert_eq!(reopened.manifest(), manifest, "a strict reader understands what was meant");
+        reopened.tensors()?;
+        Ok(size)
+    }
+
+    fn source_entry(&mut self, weights: &Hashed) -> Result<Source, VindexError> {
+        let origin = self.source.origin();
+        let real = fs::canonicalize(origin).unwrap_or_else(|_| origin.to_owned());
+        let name = file_name(&real);
+        match self.source.container() {
+            Container::Gguf(file) => {
+                let paths = file.paths();
+                let taken = paths.len() == 1 && self.level != Level::Browse;
+                let files = if taken {
+                    vec![entry(file_name(&paths[0]), weights)]
+                } else {
+                    self.hash_all(paths)?
+                };
+                Ok(Source {
+                    kind: SourceKind::Gguf,
+                    name,
+                    files,
+                    texts: vec![],
+                    tensors: vec![],
+                })
+            }
+            Container::HuggingFace(folder) => {
+                let files = self.hash_all(folder.weights.paths())?;
+                let (texts, tensors) = match self.level {
+                    Level::Browse | Level::Inference => (vec![], vec![]),
+                    Level::All => (texts(&folder.path)?, source_tensors(&folder.weights)),
+                };
+                Ok(Source {
+                    kind: SourceKind::HuggingFace,
+                    name,
+                    files,
+                    texts,
+                    tensors,
+                })
+            }
+        }
+    }
+
+    fn hash_all(&mut self, paths: &[PathBuf]) -> Result<Vec<FileEntry>, VindexError> {
+        paths
+            .iter()
+            .map(|path| {
+                let hashed = hash_file(path, "digest of the source", &mut self.reporter)?;
+                Ok(entry(file_name(path), &hashed))
+            })
+            .collect()
+    }
+}
+
+fn entry(name: String, hashed: &Hashed) -> FileEntry {
+    FileEntry {
+        name,
+        size: hashed.size,
+        sha256: hashed.sha256.clone(),
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The small files of a folder that a copy of it would need.
+fn texts(folder: &Path) -> Result<Vec<TextFile>, VindexError> {
+    let mut texts = Vec::new();
+    for name in SOURCE_TEXTS {
+        let path = folder.join(name);
+        let size = match fs::metadata(&path) {
+            Ok(stat) => stat.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(io_error(&path, "read the size of")(error)),
+        };
+        if size > MANIFEST_BYTES_MAX {
+            return Err(VindexError::ManifestSize {
+                path,
+                size,
+                limit: MANIFEST_BYTES_MAX,
+            });
+        }
+        let text = fs::read_to_string(&path).map_err(io_error(&path, "read"))?;
+        texts.push(TextFile {
+            name: name.to_owned(),
+            text,
+        });
+    }
+    Ok(texts)
+}
+
+fn source_tensors(weights: &safetensors::Checkpoint) -> Vec<SourceTensor> {
+    weights
+        .tensors()
+        .iter()
+        .map(|info| SourceTensor {
+            name: info.name.clone(),
+            dtype: info.dtype.name().to_owned(),
+        })
+        .collect()
+}
+
+fn write_plan(
+    plan: &GgufPlan,
+    source: &Checkpoint,
+    reader: &SourceReader<'_>,
+    watched: &mut Watched<'_, '_>,
+) -> Result<(), VindexError> {
+    let mut stream = plan.begin(BufWriter::with_capacity(BUFFER_BYTES, watched))?;
+    for (idx, info) in plan.tensors().enumerate() {
+        stream.write_tensor(&info.name, |sink| {
+            plan.write_tensor_from(idx, source, &|name| reader.data(name), sink)
+        })?;
+    }
+    stream.finish()?;
+    Ok(())
+}
+
+/// The source's files, mapped apart from the caller's own maps and anew after every [`REMAP_BYTES`].
+struct SourceReader<'a> {
+    container: &'a Container,
+    open: RefCell<Opened>,
+    read: Cell<u64>,
+}
+
+enum Opened {
+    Gguf(GgufFile),
+    HuggingFace(safetensors::Checkpoint),
+}
+
+impl<'a> SourceReader<'a> {
+    fn new(source: &'a Checkpoint) -> Result<Self, VindexError> {
+        let container = source.container();
+        Ok(Self {
+            container,
+            open: RefCell::new(Opened::new(container)?),
+            read: Cell::new(0),
+        })
+    }
+
+    fn data(&self, name: &str) -> Result<Bytes, ModelError> {
+        if self.read.get() >= REMAP_BYTES {
+            self.open.replace(Opened::new(self.container)?);
+            self.read.set(0);
+        }
+        let bytes = match &*self.open.borrow() {
+            Opened::Gguf(file) => file.data(name)?,
+            Opened::HuggingFace(weights) => weights.data(name)?,
+        };
+        self.read.set(self.read.get().saturating_add(bytes.len() as u64));
+        Ok(bytes)
+    }
+}
+
+impl Opened {
+    fn new(container: &Container) -> Result<Self, ModelError> {
+        Ok(match container {
+            Container::Gguf(file) => Self::Gguf(GgufFile::open(&file.paths()[0])?),
+            Container::HuggingFace(folder) => {
+                Self::HuggingFace(safetensors::Checkpoint::open(&folder.path)?)
+            }
+        })
+    }
+}
+
+/// Why an output refuses to take more.
+enum Stop {
+    Interrupted,
+    Failed(io::Error),
+}
+
+/// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
+struct Watched<'r, 'c> {
+    out: HashingWriter<File>,
+    reporter: &'r mut Reporter<'c>,
+    done: u64,
+    total: u64,
+    stop: Option<Stop>,
+}
+
+impl Write for Watched<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stopped = || io::Error::other("stopped");
+        if self.stop.is_some() {
+            return Err(stopped());
+        }
+        // The header comes on top of the tensors, which the total counts.
+        let done = self.done.min(self.total);
+        if self.reporter.tell("weights", done, self.total).is_err() {
+            self.stop = Some(Stop::Interrupted);
+            return Err(stopped());
+        }
+        match self.out.write(bytes) {
+            Ok(n) => {
+                self.done += n as u64;
+                Ok(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                self.stop = Some(Stop::Failed(error));
+                Err(stopped())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,59 @@
+//! Checks against other programs' numbers that need files the repository does not carry.
+//!
+//! Each check prints what it compared and ends with one line per failed bar.
+
+mod golden;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+/// Largest logit error against a float32 reference.
+const LOGIT_ERROR_MAX: f64 = 2e-3;
+/// Largest mean divergence of the `fast` profile from `exact`, in nats.
+const FAST_KL_MEAN_MAX: f64 = 0.01;
+
+/// Compares a model with a golden file of prompts.
+pub(crate) fn golden(model: &Path, golden_file: &Path) -> Result<()> {
+    let report = golden::compare(model, golden_file)?;
+    let n = report.n_prompts;
+    println!(
+        "{}: {n} prompts of {}",
+        model.display(),
+        golden_file.display()
+    );
+    println!(
+        "  ids equal {}/{n}, decode(encode(x)) = x {}/{n}",
+        report.ids_equal, report.decoded_equal
+    );
+    println!(
+        "  exact: top ids equal {}/{n}, largest logit error {:.2e}",
+        report.top_ids_equal, report.max_logit_error
+    );
+    println!(
+        "  exact: greedy continuation equal {}/{n}",
+        report.greedy_equal
+    );
+    println!(
+        "  fast against exact: KL mean {:.5}, max {:.5} nats over {} positions",
+        report.kl_mean, report.kl_max, report.n_positions
+    );
+    let bars = [
+        ("ids", report.ids_equal == n),
+        ("round trip", report.decoded_equal == n),
+        ("top ids", report.top_ids_equal == n),
+        ("greedy continuation", report.greedy_equal == n),
+        ("logit error", report.max_logit_error <= LOGIT_ERROR_MAX),
+        ("fast KL", report.kl_mean < FAST_KL_MEAN_MAX),
+    ];
+    let failed: Vec<&str> = bars
+        .iter()
+        .filter(|(_, met)| !met)
+        .map(|(name, _)| *name)
+        .collect();
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        bail!("not met: {}", failed.join(", "))
+    }
+}
