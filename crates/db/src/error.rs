@@ -17,6 +17,9 @@ pub enum DbError {
     /// A container cannot be read.
     #[error(transparent)]
     Container(#[from] larql_formats::Error),
+    /// A vindex cannot be used.
+    #[error(transparent)]
+    Vindex(#[from] larql_vindex::VindexError),
     /// The run failed.
     #[error(transparent)]
     Engine(#[from] EngineError),

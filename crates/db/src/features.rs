@@ -12,6 +12,8 @@ use larql_models::roles::{LayerTensor, TensorRole};
 use larql_models::spec::{BlockShape, Ffn, NormKind, NormSpec, NormWeight};
 use larql_models::{ModelError, StoredTensor};
 
+use larql_vindex::{FeatureRow, FeatureTable, Level, OutputToken};
+
 use crate::database::Database;
 use crate::error::DbError;
 use crate::progress::{OnProgress, Progress};
@@ -24,6 +26,30 @@ const BATCH_MAX: usize = 256;
 const COLUMNS_PER_SHARE: usize = 256;
 /// Rows of a matrix whose norms one thread takes at a time.
 const ROWS_PER_SHARE: usize = 64;
+/// Tokens that a vindex keeps of each feature.
+pub const TOKENS_CACHED: usize = 10;
+/// Features computed between two writes to the cache, so that an interrupted run keeps most of its work.
+const FEATURES_PER_WRITE: usize = 2048;
+
+/// Every tensor of the open model.
+///
+/// # Errors
+/// Names what is wrong with the weights.
+pub(crate) fn tensors(db: &Database) -> Result<Vec<StoredTensor>, DbError> {
+    if let Some(vindex) = db.vindex().filter(|vindex| vindex.level() == Level::Browse) {
+        return Ok(vindex.tensors()?);
+    }
+    let checkpoint = db.checkpoint();
+    Ok(checkpoint.roles().into_iter().map(|role| checkpoint.tensor(role)).collect::<Result<_, _>>()?)
+}
+
+/// The tensor of a role, at any level that has it.
+fn tensor(db: &Database, role: TensorRole) -> Result<StoredTensor, DbError> {
+    match db.vindex().filter(|vindex| vindex.level() == Level::Browse) {
+        Some(vindex) => Ok(vindex.tensor(role)?),
+        None => Ok(db.checkpoint().tensor(role)?),
+    }
+}
 
 /// The `k` tokens that each feature's down column writes most, with the logits it adds per unit of activation before the
 /// final norm divides by the residual stream's size.
@@ -32,9 +58,64 @@ const ROWS_PER_SHARE: usize = 64;
 /// final norm and of the norm on the FFN's output, where the model has them. A final layer norm also removes the mean of
 /// what it multiplies. Negative activations write the opposite.
 ///
+/// A vindex keeps them in `features.db`, [`TOKENS_CACHED`] of each feature, and is asked first.
+///
 /// # Errors
 /// If a tensor is absent, or somebody interrupts.
 pub fn feature_tokens(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+    features: &[u32],
+    k: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<Vec<Vec<(u32, f32)>>, DbError> {
+    let Some(vindex) = db.vindex().filter(|_| k <= TOKENS_CACHED) else {
+        return computed_tokens(db, runtime, layer, features, k, on_progress);
+    };
+    let number = u32::try_from(layer).expect("layer counts are u32");
+    let mut table = vindex.features()?;
+    let mut missing = Vec::new();
+    for feature in features {
+        if table.get(number, *feature)?.is_none() {
+            missing.push(*feature);
+        }
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    if !missing.is_empty() {
+        let (gate, down) = (matched_norms(db, runtime, layer)?, down_norms(db, runtime, layer)?);
+        let total = missing.len() as u64;
+        let mut done = 0;
+        for part in missing.chunks(FEATURES_PER_WRITE) {
+            let mut report = |progress: Progress| {
+                on_progress(Progress { done: done + progress.done, total, ..progress });
+            };
+            let tokens = computed_tokens(db, runtime, layer, part, TOKENS_CACHED, &mut report)?;
+            let rows: Vec<FeatureRow> = part
+                .iter()
+                .zip(tokens)
+                .map(|(feature, tokens)| FeatureRow {
+                    layer: number,
+                    feature: *feature,
+                    gate_norm: gate[*feature as usize],
+                    down_norm: down[*feature as usize],
+                    outputs: tokens.into_iter().map(|(token, score)| OutputToken { token, score }).collect(),
+                })
+                .collect();
+            table.put_many(&rows)?;
+            done += part.len() as u64;
+        }
+    }
+    features.iter().map(|feature| cached_tokens(&table, number, *feature, k)).collect()
+}
+
+fn cached_tokens(table: &FeatureTable, layer: u32, feature: u32, k: usize) -> Result<Vec<(u32, f32)>, DbError> {
+    let row = table.get(layer, feature)?.map_or(vec![], |row| row.outputs);
+    Ok(row.into_iter().take(k).map(|OutputToken { token, score }| (token, score)).collect())
+}
+
+fn computed_tokens(
     db: &Database,
     runtime: &mut Runtime,
     layer: usize,
@@ -128,7 +209,7 @@ pub fn token_vector(
     layer: usize,
     token: u32,
 ) -> Result<Vec<f32>, DbError> {
-    let embedding = Weights::new(db.checkpoint().tensor(TensorRole::TokenEmbedding)?);
+    let embedding = Weights::new(tensor(db, TensorRole::TokenEmbedding)?);
     let mut row = vec![0.0; embedding.cols];
     decode_row(embedding.view(), token as usize, &mut row);
     let multiplier = db.spec().embedding.multiplier;
@@ -203,7 +284,7 @@ fn layer_role(layer: usize, tensor: LayerTensor) -> TensorRole {
 fn norm_weight(db: &Database, norm: NormSpec, role: TensorRole) -> Result<Option<Vec<f32>>, DbError> {
     match norm.weight {
         NormWeight::Absent => Ok(None),
-        NormWeight::Plain | NormWeight::PlusOne => Ok(Some(db.checkpoint().tensor(role)?.to_f32())),
+        NormWeight::Plain | NormWeight::PlusOne => Ok(Some(tensor(db, role)?.to_f32())),
     }
 }
 
@@ -241,12 +322,12 @@ impl Weights {
     }
 
     fn of_layer(db: &Database, layer: usize, tensor: LayerTensor) -> Result<Self, DbError> {
-        Ok(Self::new(db.checkpoint().tensor(layer_role(layer, tensor))?))
+        Ok(Self::new(self::tensor(db, layer_role(layer, tensor))?))
     }
 
     fn unembedding(db: &Database) -> Result<Self, DbError> {
         let role = if db.spec().head.tied { TensorRole::TokenEmbedding } else { TensorRole::Head };
-        Ok(Self::new(db.checkpoint().tensor(role)?))
+        Ok(Self::new(tensor(db, role)?))
     }
 
     fn view(&self) -> MatrixView<'_> {

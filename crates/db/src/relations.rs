@@ -112,19 +112,20 @@ impl Relations {
         self.iter().map(|relation| relation.name.as_str())
     }
 
-    /// One by its name.
+    /// One by its name, in any case of ASCII letters.
     pub fn find(&self, name: &str) -> Option<&Relation> {
-        self.iter().find(|relation| relation.name == name)
+        self.iter().find(|relation| relation.name.eq_ignore_ascii_case(name))
     }
 
-    /// Adds one that a user made.
+    /// Adds one that a user made; a shipped one of that name, which came later then, gives way.
     pub(crate) fn add(&mut self, relation: Relation) {
+        self.shipped.retain(|shipped| !shipped.name.eq_ignore_ascii_case(&relation.name));
         self.user.push(relation);
     }
 
     /// Forgets one that a user made.
     pub(crate) fn remove(&mut self, name: &str) {
-        self.user.retain(|relation| relation.name != name);
+        self.user.retain(|relation| !relation.name.eq_ignore_ascii_case(name));
     }
 }
 

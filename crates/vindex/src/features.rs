@@ -214,7 +214,8 @@ impl FeatureTable {
     /// If the table cannot be read.
     pub fn count(&self) -> Result<u64, VindexError> {
         self.connection
-            .query_row("SELECT count(*) FROM features", [], |row| row.get(0))
+            .query_row("SELECT count(*) FROM features", [], |row| row.get::<_, i64>(0))
+            .map(i64::unsigned_abs)
             .map_err(self.failed("counting features"))
     }
 

@@ -14,7 +14,7 @@ const BUSY: Duration = Duration::from_secs(5);
 pub(crate) fn table_error(
     path: &Path,
     action: &'static str,
-) -> impl Fn(rusqlite::Error) -> VindexError {
+) -> impl Fn(rusqlite::Error) -> VindexError + use<> {
     let path = path.to_owned();
     move |source| VindexError::Table {
         path: path.clone(),

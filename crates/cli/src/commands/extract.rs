@@ -1,11 +1,176 @@
-//! `larql extract`.
+//! `larql extract`: a checkpoint becomes a vindex, whole or not at all.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use larql_db::features::{TOKENS_CACHED, feature_tokens};
+use larql_db::{Database, DbError, Rows};
+use larql_models::{Checkpoint, ModelError};
+use larql_vindex::{ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex};
+use serde::Serialize;
 
 use crate::Outcome;
-use crate::args::ExtractArgs;
+use crate::args::{ExtractArgs, LevelArg, ProfileArg};
 use crate::context::Context;
 use crate::error::CliError;
+use crate::printer::flow;
+use crate::table::size;
 
-/// TEMP
-pub(crate) fn extract(_context: &Context, _args: &ExtractArgs) -> Result<Outcome, CliError> {
-    Err(CliError::failure("todo", "not yet"))
+/// What became of the source.
+#[derive(Debug, Serialize)]
+pub(crate) struct Accounting {
+    out: String,
+    level: &'static str,
+    digest: String,
+    source_tensors: usize,
+    used: usize,
+    ignored: Vec<Ignored>,
+    stored_types: BTreeMap<&'static str, u64>,
+    weights: &'static str,
+    bytes: u64,
+    bytes_written: u64,
+    features: Option<u64>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Ignored {
+    name: String,
+    reason: String,
+}
+
+/// Makes a vindex and prints the tensor accounting.
+///
+/// # Errors
+/// If the source cannot be used or the vindex cannot be written; nothing is left behind then.
+pub(crate) fn extract(context: &Context, args: &ExtractArgs) -> Result<Outcome, CliError> {
+    if !args.source.exists() {
+        return Err(DbError::NotFound { path: args.source.clone() }.into());
+    }
+    if Vindex::is_vindex(&args.source) {
+        return Err(CliError::request("already_a_vindex", format!("{}: is a vindex already", args.source.display()))
+            .with_hint(Some("extract the checkpoint that it was made from".to_owned())));
+    }
+    let work = context.interrupts.work();
+    let checkpoint = Checkpoint::open(&args.source)?;
+    let level = match args.level {
+        LevelArg::Browse => Level::Browse,
+        LevelArg::Inference => Level::Inference,
+        LevelArg::All => Level::All,
+    };
+    let mut accounting = make(context, &checkpoint, &args.out, level)?;
+    if args.features {
+        accounting.features = Some(fill_features(context, &args.out)?);
+    }
+    drop(work);
+    if context.printer.is_table() {
+        context.printer.table(&rows(&accounting))?;
+    } else {
+        context.printer.json(&accounting)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Extracts under a progress bar.
+///
+/// # Errors
+/// As [`extract`].
+pub(crate) fn make(
+    context: &Context,
+    checkpoint: &Checkpoint,
+    out: &Path,
+    level: Level,
+) -> Result<Accounting, CliError> {
+    let (tokenizer, missing) = match checkpoint.tokenizer() {
+        Ok(tokenizer) => (Some(tokenizer), None),
+        Err(error @ ModelError::NoTokenizer { .. }) => (None, Some(error.to_string())),
+        Err(error) => return Err(error.into()),
+    };
+    let flag = context.interrupts.flag();
+    let bar = context.printer.bar();
+    let report = extract_vindex(checkpoint, tokenizer.as_ref(), out, &ExtractOptions { level }, &mut |progress| {
+        bar.show(progress.stage, progress.done, progress.total);
+        flow(flag.is_raised())
+    })?;
+    bar.clear();
+    let ExtractReport { level, digest, n_source_tensors, n_used, ignored, mut notes, weights, bytes_written, bytes } = report;
+    notes.extend(missing);
+    let stored = checkpoint.dtypes().into_iter();
+    Ok(Accounting {
+        out: out.display().to_string(),
+        level: level.name(),
+        digest,
+        source_tensors: n_source_tensors,
+        used: n_used,
+        ignored: ignored.into_iter().map(|tensor| Ignored { name: tensor.name, reason: tensor.reason }).collect(),
+        stored_types: stored.map(|(name, (_, bytes))| (name, bytes)).collect(),
+        weights: match weights {
+            WeightsPlacement::Linked => "linked",
+            WeightsPlacement::Copied => "copied",
+            WeightsPlacement::Written => "written",
+        },
+        bytes,
+        bytes_written,
+        features: None,
+        notes,
+    })
+}
+
+/// Computes what every feature writes, so that no query has to wait for it.
+fn fill_features(context: &Context, out: &Path) -> Result<u64, CliError> {
+    let db = Database::open(out)?;
+    let mut runtime = context.runtime(ProfileArg::Exact);
+    let bar = context.printer.bar();
+    let layers = (0..db.spec().n_layers()).filter_map(|layer| Some((layer, db.spec().n_features(layer)?)));
+    let total = layers.clone().map(|(_, n)| n).sum();
+    let mut done = 0;
+    for (layer, n) in layers {
+        let features: Vec<u32> = (0..u32::try_from(n).expect("feature indexes are u32")).collect();
+        feature_tokens(&db, &mut runtime, layer, &features, TOKENS_CACHED, &mut |progress| {
+            bar.show(progress.stage, done + progress.done, total);
+        })?;
+        done += n;
+    }
+    Ok(done)
+}
+
+/// The accounting as rows.
+pub(crate) fn rows(accounting: &Accounting) -> Rows {
+    let Accounting {
+        out,
+        level,
+        digest,
+        source_tensors,
+        used,
+        ignored,
+        stored_types,
+        weights,
+        bytes,
+        bytes_written,
+        features,
+        notes,
+    } = accounting;
+    let mut rows = Rows::new(&["what", "value"]);
+    let mut row = |what: &str, value: String| rows.push(vec![what.into(), value.into()]);
+    row("vindex", out.clone());
+    row("level", (*level).to_owned());
+    row("digest", digest.clone());
+    row("tensors of the source", source_tensors.to_string());
+    row("used", used.to_string());
+    row("ignored", ignored.len().to_string());
+    for tensor in ignored {
+        row("ignored tensor", format!("{}: {}", tensor.name, tensor.reason));
+    }
+    for (name, bytes) in stored_types {
+        row(&format!("used, stored as {name}"), size(*bytes));
+    }
+    row("weights", format!("{weights}, {} written", size(*bytes_written)));
+    row("size", size(*bytes));
+    if let Some(n) = features {
+        row("features filled", n.to_string());
+    }
+    for note in notes {
+        rows.note(note.clone());
+    }
+    rows
 }

@@ -13,16 +13,13 @@ use super::query_table::QueryTable;
 use crate::database::Database;
 use crate::error::DbError;
 use crate::features::{
-    down_norms, feature_tokens, gate_dots, gate_norms, matched_norms, token_vector, up_norms,
+    TOKENS_CACHED, down_norms, feature_tokens, gate_dots, gate_norms, matched_norms, token_vector, up_norms,
 };
 use crate::plan::filter::Filter;
 use crate::plan::schema::feature_column as column;
 use crate::plan::{FeaturesPlan, Tokens};
 use crate::progress::{OnProgress, Progress};
 use crate::rows::{Cell, Rows};
-
-/// Tokens kept of each feature, the number that `tokens` lists.
-const TOKENS_PER_FEATURE: usize = 10;
 
 pub(super) fn rows(
     db: &Database,
@@ -203,7 +200,7 @@ impl Source<'_> {
             let mut report = |progress: Progress| {
                 on_progress(Progress { stage: "tokens of features", done: done + progress.done, total });
             };
-            let tokens = cached_tokens(self.db, self.runtime, layer, &wanted, &mut report)?;
+            let tokens = feature_tokens(self.db, self.runtime, layer, &wanted, TOKENS_CACHED, &mut report)?;
             done += wanted.len() as u64;
             self.tokens.extend(wanted.iter().map(|feature| (layer, *feature)).zip(tokens));
         }
@@ -244,15 +241,4 @@ impl Source<'_> {
     fn token_text(&self, id: u32) -> Result<Cell, DbError> {
         Ok(self.db.tokenizer()?.token_text(id).into())
     }
-}
-
-/// [`feature_tokens`], kept in the vindex where there is one.
-fn cached_tokens(
-    db: &Database,
-    runtime: &mut Runtime,
-    layer: usize,
-    features: &[u32],
-    on_progress: OnProgress<'_>,
-) -> Result<Vec<Vec<(u32, f32)>>, DbError> {
-    feature_tokens(db, runtime, layer, features, TOKENS_PER_FEATURE, on_progress)
 }

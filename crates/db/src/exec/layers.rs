@@ -2,12 +2,14 @@
 
 use std::ops::RangeInclusive;
 
+use larql_models::StoredTensor;
 use larql_models::roles::{LayerTensor, TensorRole};
 use larql_models::spec::{Activation, AttentionSpec, Ffn, FfnSpec, Mixer, RopeScaling};
 
 use super::stats::count;
 use crate::database::Database;
 use crate::error::DbError;
+use crate::features::tensors;
 use crate::rows::{Cell, Rows};
 
 const COLUMNS: [&str; 17] = [
@@ -41,8 +43,8 @@ const MATRICES: [LayerTensor; 7] = [
 ];
 
 pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows, DbError> {
-    let (spec, checkpoint) = (db.spec(), db.checkpoint());
-    let roles = checkpoint.roles();
+    let spec = db.spec();
+    let tensors = tensors(db)?;
     let mut rows = Rows::new(&COLUMNS);
     for idx in layers {
         let Some(layer) = spec.layers.get(idx) else { continue };
@@ -51,17 +53,16 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
         row.extend(mixer_cells(&layer.mixer));
         row.insert(5, spec.n_features(idx).map(count).unwrap_or(Cell::Null));
         row.insert(6, activation(&layer.ffn).into());
-        for tensor in MATRICES {
-            let role = TensorRole::Layer(number, tensor);
-            row.push(if roles.contains(&role) { checkpoint.tensor(role)?.format.name().into() } else { Cell::Null });
+        let of_layer = |tensor: &&StoredTensor| match tensor.role {
+            TensorRole::Layer(of, _) => of == number,
+            TensorRole::TokenEmbedding | TensorRole::FinalNorm | TensorRole::Head => false,
+        };
+        let own: Vec<&StoredTensor> = tensors.iter().filter(of_layer).collect();
+        for matrix in MATRICES {
+            let found = own.iter().find(|tensor| tensor.role == TensorRole::Layer(number, matrix));
+            row.push(found.map(|tensor| tensor.format.name()).into());
         }
-        let mut n_bytes = 0;
-        for role in &roles {
-            match role {
-                TensorRole::Layer(of, _) if *of == number => n_bytes += checkpoint.tensor(*role)?.bytes.len() as u64,
-                TensorRole::Layer(..) | TensorRole::TokenEmbedding | TensorRole::FinalNorm | TensorRole::Head => {}
-            }
-        }
+        let n_bytes = own.iter().map(|tensor| tensor.bytes.len() as u64).sum();
         row.push(count(n_bytes));
         rows.push(row);
     }

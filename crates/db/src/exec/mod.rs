@@ -25,7 +25,7 @@ pub(crate) fn run(session: &mut Session, plan: &Plan, on_progress: OnProgress<'_
         Plan::Use { path } => {
             session.open(path)?;
             let (db, _) = session.database_and_runtime()?;
-            Ok(stats::opened(db))
+            stats::opened(db)
         }
         Plan::Stats => {
             let (db, runtime) = session.database_and_runtime()?;

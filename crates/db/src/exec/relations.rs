@@ -1,8 +1,10 @@
 //! `SHOW RELATIONS`, `SHOW RELATION`, `CREATE RELATION` and `DROP RELATION`.
 
+use larql_vindex::{RelationOrigin, RelationRow};
+
 use crate::database::Database;
 use crate::error::DbError;
-use crate::relations::{Relation, Relations};
+use crate::relations::{Origin, Relation, Relations};
 use crate::rows::{Cell, Rows};
 use crate::session::Session;
 
@@ -11,8 +13,17 @@ const EXAMPLE_ANSWERS: usize = 3;
 
 /// The relations of a model: the shipped ones and those that its vindex keeps.
 pub(crate) fn of_database(db: &Database) -> Result<Relations, DbError> {
-    let _ = db;
-    Ok(Relations::shipped())
+    let Some(vindex) = db.vindex() else { return Ok(Relations::shipped()) };
+    let mut relations = Relations::shipped();
+    for RelationRow { name, templates, answers, answer_type, origin } in vindex.knowledge()?.relations()? {
+        match origin {
+            RelationOrigin::User => {
+                relations.add(Relation { name, templates, answers, answer_type, origin: Origin::User });
+            }
+            RelationOrigin::Shipped => {}
+        }
+    }
+    Ok(relations)
 }
 
 pub(super) fn list(relations: &Relations, with_examples: bool) -> Rows {
@@ -52,6 +63,16 @@ pub(super) fn one(relation: &Relation) -> Rows {
 
 pub(super) fn create(session: &mut Session, relation: &Relation) -> Result<Rows, DbError> {
     let open = session.open.as_mut().ok_or(DbError::NoModel)?;
+    if let Some(vindex) = open.database.vindex() {
+        let Relation { name, templates, answers, answer_type, origin: _ } = relation.clone();
+        vindex.knowledge()?.create_relation(&RelationRow {
+            name,
+            templates,
+            answers,
+            answer_type,
+            origin: RelationOrigin::User,
+        })?;
+    }
     open.relations.add(relation.clone());
     let mut rows = one(relation);
     if open.database.vindex().is_none() {
@@ -62,6 +83,9 @@ pub(super) fn create(session: &mut Session, relation: &Relation) -> Result<Rows,
 
 pub(super) fn remove(session: &mut Session, name: &str) -> Result<Rows, DbError> {
     let open = session.open.as_mut().ok_or(DbError::NoModel)?;
+    if let Some(vindex) = open.database.vindex() {
+        vindex.knowledge()?.drop_relation(name)?;
+    }
     open.relations.remove(name);
     let mut rows = Rows::new(&["dropped"]);
     rows.push(vec![name.into()]);

@@ -1,0 +1,186 @@
+//! What features say, against the definition written out.
+
+use larql_db::features::{down_norms, feature_tokens, gate_dots, gate_norms, token_vector, up_norms};
+use larql_db::{Cell, DbError};
+use larql_engine::EngineError;
+use larql_models::roles::{LayerTensor, TensorRole};
+use larql_vindex::Level;
+
+use super::script::{atlas_session, lines, run, session, vindex};
+
+const LAYER: usize = 2;
+
+fn matrix(db: &larql_db::Database, role: TensorRole) -> (Vec<f32>, usize) {
+    let tensor = db.checkpoint().tensor(role).unwrap();
+    let cols = usize::try_from(*tensor.shape.last().unwrap()).unwrap();
+    (tensor.to_f32(), cols)
+}
+
+fn of_layer(tensor: LayerTensor) -> TensorRole {
+    TensorRole::Layer(u32::try_from(LAYER).unwrap(), tensor)
+}
+
+#[test]
+fn tokens_are_the_unembedding_times_the_weighted_down_column() {
+    let mut session = atlas_session();
+    let (db, runtime) = session.database_and_runtime().unwrap();
+    let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
+    let (embedding, d_model) = matrix(db, TensorRole::TokenEmbedding);
+    let (post, _) = matrix(db, of_layer(LayerTensor::FfnPostNorm));
+    let (last, _) = matrix(db, TensorRole::FinalNorm);
+    // Out of order, with neighbors in a block and a repetition.
+    let features = [767, 3, 4, 500, 3];
+    let got = feature_tokens(db, runtime, LAYER, &features, 4, &mut |_| {}).unwrap();
+    for (feature, tokens) in features.iter().zip(&got) {
+        let direction: Vec<f64> = (0..d_model)
+            .map(|i| f64::from(last[i]) * f64::from(post[i]) * f64::from(down[i * d_mlp + feature]))
+            .collect();
+        let mut logits: Vec<(usize, f64)> = embedding
+            .chunks_exact(d_model)
+            .map(|row| row.iter().zip(&direction).map(|(w, x)| f64::from(*w) * x).sum())
+            .enumerate()
+            .collect();
+        logits.sort_by(|a, b| b.1.total_cmp(&a.1));
+        assert_eq!(tokens.len(), 4);
+        for ((id, score), (want_id, want)) in tokens.iter().zip(&logits) {
+            assert_eq!(*id as usize, *want_id, "feature {feature}");
+            assert!((f64::from(*score) - want).abs() < 1e-4 * want.abs().max(1.0), "{score} {want}");
+        }
+    }
+    assert_eq!(got[1], got[4]);
+    assert_ne!(got[0], got[1]);
+}
+
+#[test]
+fn norms_are_those_of_rows_and_columns() {
+    let mut session = atlas_session();
+    let (db, runtime) = session.database_and_runtime().unwrap();
+    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    let close = |got: f32, want: f64| assert!((f64::from(got) - want).abs() < 1e-5 * want, "{got} {want}");
+    let (gate, cols) = matrix(db, of_layer(LayerTensor::Gate));
+    let (up, _) = matrix(db, of_layer(LayerTensor::Up));
+    let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
+    let gates = gate_norms(db, runtime, LAYER).unwrap().unwrap();
+    let ups = up_norms(db, runtime, LAYER).unwrap();
+    let downs = down_norms(db, runtime, LAYER).unwrap();
+    assert_eq!((gates.len(), ups.len(), downs.len()), (d_mlp, d_mlp, d_mlp));
+    for feature in [0, 63, 64, 255, 256, 767] {
+        close(gates[feature], norm(&mut gate[feature * cols..][..cols].iter().copied()));
+        close(ups[feature], norm(&mut up[feature * cols..][..cols].iter().copied()));
+        close(downs[feature], norm(&mut down.iter().skip(feature).step_by(d_mlp).copied()));
+    }
+}
+
+#[test]
+fn the_vector_of_a_token_is_its_embedding_as_the_ffn_norm_passes_it_on() {
+    let mut session = atlas_session();
+    let (db, runtime) = session.database_and_runtime().unwrap();
+    let (embedding, d_model) = matrix(db, TensorRole::TokenEmbedding);
+    let (weight, _) = matrix(db, of_layer(LayerTensor::FfnNorm));
+    let (gate, _) = matrix(db, of_layer(LayerTensor::Gate));
+    let token = 1234;
+    let vector = token_vector(db, runtime, LAYER, token).unwrap();
+    let row: Vec<f64> = embedding[token as usize * d_model..][..d_model]
+        .iter()
+        .map(|x| f64::from(*x) * f64::from(db.spec().embedding.multiplier))
+        .collect();
+    let rms = (row.iter().map(|x| x * x).sum::<f64>() / d_model as f64 + 1e-6).sqrt();
+    for (got, (x, w)) in vector.iter().zip(row.iter().zip(&weight)) {
+        assert!((f64::from(*got) - x / rms * f64::from(*w)).abs() < 1e-4);
+    }
+    let dots = gate_dots(db, runtime, LAYER, &vector).unwrap();
+    let want: f64 = gate[700 * d_model..][..d_model].iter().zip(&vector).map(|(g, x)| f64::from(*g) * f64::from(*x)).sum();
+    assert!((f64::from(dots[700]) - want).abs() < 1e-3, "{} {want}", dots[700]);
+}
+
+#[test]
+fn an_interrupt_ends_the_statement_and_the_next_one_runs() {
+    let mut session = atlas_session();
+    let interrupt = session.database_and_runtime().unwrap().1.interrupt().clone();
+    let long = "SELECT * FROM FEATURES WHERE token = \"Paris\"";
+    let statement = larql_lql::parse(long).unwrap().remove(0);
+    let mut n_reports = 0;
+    let error = session.execute(&statement, &mut |_| {
+        n_reports += 1;
+        interrupt.raise();
+    });
+    assert!(matches!(error, Err(DbError::Engine(EngineError::Interrupted))), "{error:?}");
+    assert_eq!(n_reports, 1);
+    interrupt.clear();
+    assert_eq!(run(&mut session, "SHOW FEATURES 0 LIMIT 2").unwrap().rows.len(), 2);
+}
+
+#[test]
+fn a_vindex_keeps_tokens_and_answers_the_same_from_them() {
+    let (_folder, path) = vindex(Level::All);
+    let mut session = session();
+    session.open(&path).unwrap();
+    let text = "SELECT * FROM FEATURES WHERE layer = 1 AND token LIKE \"% p%\" ORDER BY token_score DESC LIMIT 7";
+    let first = lines(&run(&mut session, text).unwrap());
+    assert_eq!(session.database().unwrap().vindex().unwrap().features().unwrap().count().unwrap(), 768);
+    assert_eq!(lines(&run(&mut session, text).unwrap()), first);
+    let mut plain = atlas_session();
+    assert_eq!(lines(&run(&mut plain, text).unwrap()), first, "the checkpoint says the same");
+    assert_eq!(first.len(), 9, "{first:?}");
+}
+
+#[test]
+fn a_relation_lasts_with_the_vindex_and_no_other_model_sees_it() {
+    let (_folder, path) = vindex(Level::All);
+    let create = "CREATE RELATION ore TEMPLATES (\"{e} is found in\") ANSWERS (\"rock\") TYPE \"thing\"";
+    let mut first = session();
+    first.open(&path).unwrap();
+    assert_eq!(run(&mut first, create).unwrap().notes, Vec::<String>::new());
+    first.open(larql_testkit::atlas()).unwrap();
+    assert!(first.relations().find("ore").is_none(), "it belongs to the other model");
+    let mut second = session();
+    second.open(&path).unwrap();
+    let rows = run(&mut second, "SHOW RELATION ORE").unwrap();
+    let texts: Vec<&Cell> = rows.rows.iter().map(|row| &row[2]).collect();
+    assert_eq!(texts, [&Cell::from("thing"), &Cell::from("{e} is found in"), &Cell::from("rock")]);
+    run(&mut second, "DROP RELATION ore").unwrap();
+    let mut third = session();
+    third.open(&path).unwrap();
+    assert!(third.relations().find("ore").is_none());
+    assert!(matches!(run(&mut third, "DROP RELATION ore"), Err(DbError::Query { .. })));
+}
+
+#[test]
+fn a_model_that_cannot_be_opened_leaves_the_one_before() {
+    let mut session = atlas_session();
+    run(&mut session, "CREATE RELATION ore TEMPLATES (\"{e} is found in\")").unwrap();
+    assert!(matches!(run(&mut session, "USE \"/no/such/model\""), Err(DbError::NotFound { .. })));
+    assert!(session.relations().find("ore").is_some());
+    assert_eq!(run(&mut session, "SHOW LAYERS").unwrap().rows.len(), 4);
+}
+
+#[test]
+fn rows_do_not_depend_on_threads_or_repetition() {
+    let text = "SELECT * FROM FEATURES NEAREST TO \"France\" ORDER BY cosine DESC, token LIMIT 30";
+    let mut two = atlas_session();
+    let first = run(&mut two, text).unwrap();
+    assert_eq!(run(&mut two, text).unwrap(), first);
+    let mut one = larql_db::Session::new(larql_db::SessionOptions {
+        n_threads: std::num::NonZeroUsize::MIN,
+        profile: larql_engine::Profile::Fast,
+        interrupt: larql_engine::Interrupt::default(),
+        models_dir: None,
+    });
+    one.open(larql_testkit::atlas()).unwrap();
+    assert_eq!(run(&mut one, text).unwrap(), first);
+}
+
+#[test]
+fn the_longest_filter_that_parses_is_executed() {
+    let mut session = atlas_session();
+    let terms: Vec<String> = (0..10_000).map(|n| format!("feature = {}", n % 700)).collect();
+    let deep = format!("{}feature = 1{}", "NOT (".repeat(32), ")".repeat(32));
+    let text = format!("SELECT feature FROM FEATURES WHERE ({}) AND {deep} LIMIT 9", terms.join(" OR "));
+    let rows = run(&mut session, &text).unwrap();
+    assert_eq!(rows.rows, vec![vec![Cell::Integer(1)]; 4]);
+    let items: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
+    let list = format!("feature IN ({})", items.join(", "));
+    let text = format!("SELECT feature FROM FEATURES WHERE {list} AND {list} AND {list} AND {list}");
+    let Err(DbError::Query { message, .. }) = run(&mut session, &text) else { panic!("it was executed") };
+    assert_eq!(message, "WHERE has 40000 constants, at most 30000 are allowed");
+}

@@ -1,0 +1,92 @@
+//! Sessions on Atlas and rows as text.
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use larql_db::{Cell, DbError, Rows, Session, SessionOptions};
+use larql_engine::{Interrupt, Profile};
+use larql_lql::parse;
+use larql_models::Checkpoint;
+use larql_testkit::atlas;
+use larql_vindex::{ExtractOptions, Level, extract};
+use tempfile::TempDir;
+
+/// A session without a model.
+pub fn session() -> Session {
+    Session::new(SessionOptions {
+        n_threads: NonZeroUsize::new(2).unwrap(),
+        profile: Profile::Exact,
+        interrupt: Interrupt::default(),
+        models_dir: Some(models()),
+    })
+}
+
+/// A session on Atlas as it comes.
+pub fn atlas_session() -> Session {
+    let mut session = session();
+    session.open(atlas()).unwrap();
+    session
+}
+
+/// A fresh vindex of Atlas.
+pub fn vindex(level: Level) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("atlas.vindex");
+    let source = Checkpoint::open(atlas()).unwrap();
+    let tokenizer = source.tokenizer().unwrap();
+    extract(&source, Some(&tokenizer), &out, &ExtractOptions { level }, &mut |_| ControlFlow::Continue(())).unwrap();
+    (folder, out)
+}
+
+/// A folder with a model, something broken and something else.
+pub fn models() -> PathBuf {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = TempDir::new().unwrap();
+        let sub = folder.path().join("tiny");
+        std::fs::create_dir(&sub).unwrap();
+        for name in ["config.json", "model.safetensors"] {
+            std::fs::copy(larql_testkit::parity_fixture("gemma3").join(name), sub.join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("broken.gguf"), b"GGUF, but not really").unwrap();
+        std::fs::write(folder.path().join("notes.txt"), b"no model").unwrap();
+        folder
+    });
+    folder.path().to_owned()
+}
+
+/// Runs all statements; the rows of the last.
+pub fn run(session: &mut Session, text: &str) -> Result<Rows, DbError> {
+    let mut last = Rows::new(&[]);
+    for statement in parse(text)? {
+        last = session.execute(&statement, &mut |_| {})?;
+    }
+    Ok(last)
+}
+
+/// Rows as lines: a header, cells joined by ` | `, notes after `--`. Places that differ between runs have names.
+pub fn lines(rows: &Rows) -> Vec<String> {
+    let mut lines = vec![rows.columns.join(" | ")];
+    lines.extend(rows.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join(" | ")));
+    lines.extend(rows.notes.iter().map(|note| format!("-- {note}")));
+    lines.iter().map(|line| placed(line)).collect()
+}
+
+/// Names in place of the paths of temporary folders.
+pub fn placed(line: &str) -> String {
+    let shown = |path: &Path| path.display().to_string();
+    let line = line.replace(&shown(atlas()), "$ATLAS").replace(&shown(&models()), "$MODELS");
+    let name = atlas().file_name().unwrap().to_string_lossy().into_owned();
+    line.replace(&name, "$ATLAS")
+}
+
+fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Null => "NULL".to_owned(),
+        Cell::Integer(n) => n.to_string(),
+        Cell::Real(x) => format!("{x:.4}"),
+        Cell::Text(text) => text.replace('\n', "\\n"),
+    }
+}
