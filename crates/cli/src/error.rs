@@ -164,7 +164,7 @@ fn at(message: &str, span: Span, source: &str) -> String {
 
 /// The error and what caused it, outermost first.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| error.source())
+    std::iter::successors(Some(error), |error| (*error).source())
 }
 
 /// The whole chain on one line; a cause whose text the message has already is not repeated.

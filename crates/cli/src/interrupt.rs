@@ -62,14 +62,6 @@ impl Interrupts {
         self.working.store(true, Ordering::SeqCst);
         Work { interrupts: self }
     }
-
-    /// Refuses to go on if somebody pressed Ctrl-C.
-    ///
-    /// # Errors
-    /// `interrupted`.
-    pub(crate) fn check(&self) -> Result<(), CliError> {
-        if self.flag.is_raised() { Err(CliError::interrupted()) } else { Ok(()) }
-    }
 }
 
 impl Drop for Work<'_> {

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use larql_engine::{
-    RowPlace, Runtime, SequenceInput, SequenceState, Tap, TapPoint, WantedLogits, argmax, forward, log_softmax,
-    top_k,
+    RowPlace, Runtime, SequenceInput, SequenceState, Tap, TapPoint, WantedLogits, argmax, forward,
+    log_softmax, top_k,
 };
 use larql_models::tokenizer::{Bos, EncodeSpecial, SpecialText, Tokenizer};
 
@@ -27,8 +27,10 @@ const OPEN_BEGINNINGS: usize = 4;
 /// Longest answer where any answer is possible, in tokens.
 const OPEN_TOKENS_MAX: usize = 8;
 /// Words that end a phrase when they follow it.
-const PHRASE_ENDS: &[&str] =
-    &["and", "or", "which", "who", "that", "in", "on", "at", "by", "is", "was", "with", "for", "from", "as", "but"];
+const PHRASE_ENDS: &[&str] = &[
+    "and", "or", "which", "who", "that", "in", "on", "at", "by", "is", "was", "with", "for",
+    "from", "as", "but",
+];
 
 /// What a model answered.
 #[derive(Debug)]
@@ -89,7 +91,12 @@ impl Scored {
 ///
 /// # Errors
 /// If the vindex holds too little to run, the entity cannot be encoded, or the run fails or is interrupted.
-pub fn ask(db: &Database, runtime: &mut Runtime, relation: &Relation, entity: &str) -> Result<Asked, DbError> {
+pub fn ask(
+    db: &Database,
+    runtime: &mut Runtime,
+    relation: &Relation,
+    entity: &str,
+) -> Result<Asked, DbError> {
     let prompts = run_prompts(db, runtime, relation, entity)?;
     let is_listed = !relation.answers.is_empty();
     let mut answers = if is_listed {
@@ -103,7 +110,12 @@ pub fn ask(db: &Database, runtime: &mut Runtime, relation: &Relation, entity: &s
     });
     let key = |answer: &Scored| answer.share.unwrap_or(answer.prob);
     answers.sort_by(|a, b| key(b).total_cmp(&key(a)).then_with(|| a.text.cmp(&b.text)));
-    Ok(Asked { answers, prompts, is_listed, listed_mass })
+    Ok(Asked {
+        answers,
+        prompts,
+        is_listed,
+        listed_mass,
+    })
 }
 
 /// Hands each row to the capture of its sequence.
@@ -114,7 +126,13 @@ impl Tap for Captures<'_> {
         self.0.iter().any(|capture| capture.wants(point, layer))
     }
 
-    fn visit(&mut self, point: TapPoint, layer: usize, place: RowPlace, row: &mut [f32]) -> Result<(), String> {
+    fn visit(
+        &mut self,
+        point: TapPoint,
+        layer: usize,
+        place: RowPlace,
+        row: &mut [f32],
+    ) -> Result<(), String> {
         self.0[place.sequence].visit(point, layer, place, row)
     }
 }
@@ -126,44 +144,91 @@ fn run_prompts(
     entity: &str,
 ) -> Result<Vec<AskedPrompt>, DbError> {
     let (model, tokenizer) = (db.model()?, db.tokenizer()?);
-    let texts: Vec<String> =
-        relation.templates.iter().map(|template| capitalized(&Relation::prompt(template, entity))).collect();
+    let texts: Vec<String> = relation
+        .templates
+        .iter()
+        .map(|template| capitalized(&Relation::prompt(template, entity)))
+        .collect();
     let ids = texts
         .iter()
         .map(|text| tokenizer.encode(text, EncodeSpecial::Plain, Bos::Model))
         .collect::<Result<Vec<_>, _>>()?;
-    let batch: Vec<SequenceInput<'_>> =
-        ids.iter().map(|tokens| SequenceInput { tokens, logits: WantedLogits::Last }).collect();
-    let mut states: Vec<SequenceState> = ids.iter().map(|_| SequenceState::new(model.spec())).collect();
+    let batch: Vec<SequenceInput<'_>> = ids
+        .iter()
+        .map(|tokens| SequenceInput {
+            tokens,
+            logits: WantedLogits::Last,
+        })
+        .collect();
+    let mut states: Vec<SequenceState> = ids
+        .iter()
+        .map(|_| SequenceState::new(model.spec()))
+        .collect();
     let mut captures: Vec<Capture> = ids
         .iter()
         .enumerate()
-        .map(|(sequence, ids)| Capture::new(model, RowPlace { sequence, position: ids.len().saturating_sub(1) }))
-        .collect();
-    let logits = forward(model, runtime, &batch, &mut states, Some(&mut Captures(&mut captures)))?;
-    let parts = relation.templates.iter().zip(texts).zip(ids).zip(states).zip(captures).enumerate();
-    Ok(parts
-        .map(|(i, ((((template, text), ids), state), capture))| AskedPrompt {
-            template: template.clone(),
-            text,
-            capture,
-            ids,
-            state,
-            log_probs: log_softmax(logits.last(i).expect("the last logits were asked for")),
+        .map(|(sequence, ids)| {
+            Capture::new(
+                model,
+                RowPlace {
+                    sequence,
+                    position: ids.len().saturating_sub(1),
+                },
+            )
         })
+        .collect();
+    let logits = forward(
+        model,
+        runtime,
+        &batch,
+        &mut states,
+        Some(&mut Captures(&mut captures)),
+    )?;
+    let parts = relation
+        .templates
+        .iter()
+        .zip(texts)
+        .zip(ids)
+        .zip(states)
+        .zip(captures)
+        .enumerate();
+    Ok(parts
+        .map(
+            |(i, ((((template, text), ids), state), capture))| AskedPrompt {
+                template: template.clone(),
+                text,
+                capture,
+                ids,
+                state,
+                log_probs: log_softmax(logits.last(i).expect("the last logits were asked for")),
+            },
+        )
         .collect())
 }
 
 /// The text with its first letter in upper case, as sentences begin.
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 /// The tokens by which `answer` continues a prompt; `None` where the seam is not between tokens.
-fn continuation(tokenizer: &Tokenizer, prompt: &AskedPrompt, answer: &str) -> Result<Option<Vec<u32>>, DbError> {
-    let whole = tokenizer.encode(&format!("{} {answer}", prompt.text), EncodeSpecial::Plain, Bos::Model)?;
-    Ok(whole.strip_prefix(prompt.ids.as_slice()).filter(|rest| !rest.is_empty()).map(<[u32]>::to_vec))
+fn continuation(
+    tokenizer: &Tokenizer,
+    prompt: &AskedPrompt,
+    answer: &str,
+) -> Result<Option<Vec<u32>>, DbError> {
+    let whole = tokenizer.encode(
+        &format!("{} {answer}", prompt.text),
+        EncodeSpecial::Plain,
+        Bos::Model,
+    )?;
+    Ok(whole
+        .strip_prefix(prompt.ids.as_slice())
+        .filter(|rest| !rest.is_empty())
+        .map(<[u32]>::to_vec))
 }
 
 /// Candidates' tokens under one prompt; node 0 is the prompt's end.
@@ -191,13 +256,19 @@ impl Trie {
             log_prob: f64::NEG_INFINITY,
             goes_on: None,
         };
-        let mut trie = Self { nodes: vec![node(0, 0)] };
+        let mut trie = Self {
+            nodes: vec![node(0, 0)],
+        };
         trie.nodes[0].log_prob = 0.0;
         for (candidate, tokens) in candidates.iter().enumerate() {
             let Some(tokens) = tokens else { continue };
             let mut at = 0;
             for token in tokens {
-                let known = trie.nodes[at].children.iter().copied().find(|child| trie.nodes[*child].token == *token);
+                let known = trie.nodes[at]
+                    .children
+                    .iter()
+                    .copied()
+                    .find(|child| trie.nodes[*child].token == *token);
                 at = known.unwrap_or_else(|| {
                     trie.nodes.push(node(*token, at));
                     let child = trie.nodes.len() - 1;
@@ -253,7 +324,9 @@ impl Trie {
 
     fn best_answer(&self) -> f64 {
         let answers = self.nodes.iter().filter(|node| node.candidate.is_some());
-        answers.map(|node| self.answer_prob(node)).fold(0.0, f64::max)
+        answers
+            .map(|node| self.answer_prob(node))
+            .fold(0.0, f64::max)
     }
 }
 
@@ -276,28 +349,48 @@ fn listed_answers(
         let mut frontier: Vec<(usize, usize, f64)> = Vec::new();
         for (i, trie) in tries.iter().enumerate() {
             let floor = trie.best_answer() * FOLLOW_SHARE;
-            frontier.extend(trie.unexpanded().filter(|(_, p)| *p > floor && *p > 0.0).map(|(at, p)| (i, at, p)));
+            frontier.extend(
+                trie.unexpanded()
+                    .filter(|(_, p)| *p > floor && *p > 0.0)
+                    .map(|(at, p)| (i, at, p)),
+            );
         }
         frontier.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
         frontier.truncate(CONTINUATIONS_PER_PASS);
         if frontier.is_empty() {
             break;
         }
-        let paths: Vec<Vec<u32>> = frontier.iter().map(|(i, at, _)| tries[*i].path(*at)).collect();
-        let batch: Vec<SequenceInput<'_>> =
-            paths.iter().map(|tokens| SequenceInput { tokens, logits: WantedLogits::Last }).collect();
-        let mut states: Vec<SequenceState> = frontier.iter().map(|(i, ..)| prompts[*i].state.clone()).collect();
+        let paths: Vec<Vec<u32>> = frontier
+            .iter()
+            .map(|(i, at, _)| tries[*i].path(*at))
+            .collect();
+        let batch: Vec<SequenceInput<'_>> = paths
+            .iter()
+            .map(|tokens| SequenceInput {
+                tokens,
+                logits: WantedLogits::Last,
+            })
+            .collect();
+        let mut states: Vec<SequenceState> = frontier
+            .iter()
+            .map(|(i, ..)| prompts[*i].state.clone())
+            .collect();
         let logits = forward(model, runtime, &batch, &mut states, None)?;
         for (row, (i, at, _)) in frontier.iter().enumerate() {
-            tries[*i].expand(*at, &log_softmax(logits.last(row).expect("the last logits were asked for")));
+            tries[*i].expand(
+                *at,
+                &log_softmax(logits.last(row).expect("the last logits were asked for")),
+            );
         }
     }
     Ok(collect_listed(&tries, candidates))
 }
 
 fn collect_listed(tries: &[Trie], candidates: &[String]) -> Vec<Scored> {
-    let mut per_candidate: Vec<(Vec<f64>, Vec<Option<u32>>)> =
-        candidates.iter().map(|_| (vec![0.0; tries.len()], vec![None; tries.len()])).collect();
+    let mut per_candidate: Vec<(Vec<f64>, Vec<Option<u32>>)> = candidates
+        .iter()
+        .map(|_| (vec![0.0; tries.len()], vec![None; tries.len()]))
+        .collect();
     for (i, trie) in tries.iter().enumerate() {
         for (at, node) in trie.nodes.iter().enumerate() {
             if let Some(candidate) = node.candidate {
@@ -306,9 +399,11 @@ fn collect_listed(tries: &[Trie], candidates: &[String]) -> Vec<Scored> {
             }
         }
     }
-    let totals: Vec<f64> =
-        (0..tries.len()).map(|i| per_candidate.iter().map(|(probs, _)| probs[i]).sum()).collect();
-    let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / tries.len().max(1) as f64;
+    let totals: Vec<f64> = (0..tries.len())
+        .map(|i| per_candidate.iter().map(|(probs, _)| probs[i]).sum())
+        .collect();
+    let mean =
+        |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / tries.len().max(1) as f64;
     candidates
         .iter()
         .zip(per_candidate)
@@ -317,7 +412,10 @@ fn collect_listed(tries: &[Trie], candidates: &[String]) -> Vec<Scored> {
             text: text.clone(),
             prob: mean(&mut per_template.iter().copied()),
             share: Some(mean(
-                &mut per_template.iter().zip(&totals).map(|(p, total)| if *total > 0.0 { p / total } else { 0.0 }),
+                &mut per_template
+                    .iter()
+                    .zip(&totals)
+                    .map(|(p, total)| if *total > 0.0 { p / total } else { 0.0 }),
             )),
             per_template,
             first_token,
@@ -344,7 +442,9 @@ fn open_answers(
     for (prompt, asked) in prompts.iter().enumerate() {
         let as_logits: Vec<f32> = asked.log_probs.iter().map(|p| *p as f32).collect();
         let likely = top_k(&as_logits, 4 * OPEN_BEGINNINGS);
-        let beginnings = likely.into_iter().filter(|(id, _)| !ends_phrase(tokenizer, *id));
+        let beginnings = likely
+            .into_iter()
+            .filter(|(id, _)| !ends_phrase(tokenizer, *id));
         beams.extend(beginnings.take(OPEN_BEGINNINGS).map(|(id, _)| Beam {
             prompt,
             tokens: vec![id],
@@ -355,10 +455,17 @@ fn open_answers(
     }
     while beams.iter().any(|beam| !beam.is_done) {
         let mut live: Vec<&mut Beam> = beams.iter_mut().filter(|beam| !beam.is_done).collect();
-        let lasts: Vec<[u32; 1]> =
-            live.iter().map(|beam| [*beam.tokens.last().expect("a beam begins with a token")]).collect();
-        let batch: Vec<SequenceInput<'_>> =
-            lasts.iter().map(|tokens| SequenceInput { tokens, logits: WantedLogits::Last }).collect();
+        let lasts: Vec<[u32; 1]> = live
+            .iter()
+            .map(|beam| [*beam.tokens.last().expect("a beam begins with a token")])
+            .collect();
+        let batch: Vec<SequenceInput<'_>> = lasts
+            .iter()
+            .map(|tokens| SequenceInput {
+                tokens,
+                logits: WantedLogits::Last,
+            })
+            .collect();
         let mut states: Vec<SequenceState> = live
             .iter_mut()
             .map(|beam| std::mem::replace(&mut beam.state, SequenceState::new(model.spec())))
@@ -382,7 +489,10 @@ fn open_answers(
 fn collect_open(tokenizer: &Tokenizer, n_prompts: usize, beams: &[Beam]) -> Vec<Scored> {
     let mut by_text: BTreeMap<String, Scored> = BTreeMap::new();
     for beam in beams {
-        let text = tokenizer.decode(&beam.tokens, SpecialText::Skip).trim().to_owned();
+        let text = tokenizer
+            .decode(&beam.tokens, SpecialText::Skip)
+            .trim()
+            .to_owned();
         if text.is_empty() {
             continue;
         }
@@ -405,12 +515,16 @@ fn ends_phrase(tokenizer: &Tokenizer, id: u32) -> bool {
     if tokenizer.is_stop(id) || tokenizer.is_control(id) {
         return true;
     }
-    let Some(text) = tokenizer.token_text(id) else { return true };
+    let Some(text) = tokenizer.token_text(id) else {
+        return true;
+    };
     let word = text.trim_start_matches(' ');
     let begins_word = text.starts_with(' ');
     match word.chars().next() {
         None => true,
-        Some(first) => !first.is_alphanumeric() && first != '-' && first != '\''
-            || begins_word && PHRASE_ENDS.contains(&word),
+        Some(first) => {
+            !first.is_alphanumeric() && first != '-' && first != '\''
+                || begins_word && PHRASE_ENDS.contains(&word)
+        }
     }
 }

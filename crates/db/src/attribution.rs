@@ -53,7 +53,11 @@ pub enum Part {
 impl Capture {
     /// Captures one position.
     pub fn new(model: &Model, place: RowPlace) -> Self {
-        Self { place, layers: vec![CapturedLayer::default(); model.spec().n_layers()], final_resid: Vec::new() }
+        Self {
+            place,
+            layers: vec![CapturedLayer::default(); model.spec().n_layers()],
+            final_resid: Vec::new(),
+        }
     }
 
     /// The gate before the activation, `[d_mlp]`.
@@ -90,7 +94,13 @@ impl Tap for Capture {
         }
     }
 
-    fn visit(&mut self, point: TapPoint, layer: usize, place: RowPlace, row: &mut [f32]) -> Result<(), String> {
+    fn visit(
+        &mut self,
+        point: TapPoint,
+        layer: usize,
+        place: RowPlace,
+        row: &mut [f32],
+    ) -> Result<(), String> {
         if place != self.place {
             return Ok(());
         }
@@ -123,12 +133,23 @@ pub fn attribute(
         let (mixer, ffn) = post_norms(&layer.block);
         [mixer, ffn]
     });
-    if norms.flatten().chain([spec.final_norm]).any(|norm| norm.kind != NormKind::Rms) {
-        return Err(DbError::NotYet { what: "attribution through a norm that removes the mean" });
+    if norms
+        .flatten()
+        .chain([spec.final_norm])
+        .any(|norm| norm.kind != NormKind::Rms)
+    {
+        return Err(DbError::NotYet {
+            what: "attribution through a norm that removes the mean",
+        });
     }
     let mut direction = vec![0.0; spec.d_model as usize];
     decode_row(model.unembedding().view(), token as usize, &mut direction);
-    through_norm(&mut direction, model.final_norm_weight(), Some(spec.final_norm), &capture.final_resid);
+    through_norm(
+        &mut direction,
+        model.final_norm_weight(),
+        Some(spec.final_norm),
+        &capture.final_resid,
+    );
     direction.iter_mut().for_each(|g| *g *= spec.head.scale);
     let mut contributions = Vec::new();
     for (layer, captured) in capture.layers.iter().enumerate() {
@@ -138,21 +159,32 @@ pub fn attribute(
         let scaled = |weight, norm, raw: &[f32]| {
             let mut g = direction.clone();
             through_norm(&mut g, weight, norm, raw);
-            g.iter_mut().for_each(|g| *g *= layer_spec.residual_multiplier);
+            g.iter_mut()
+                .for_each(|g| *g *= layer_spec.residual_multiplier);
             g
         };
-        let Mixer::Attention(attention) = &layer_spec.mixer else { continue };
+        let Mixer::Attention(attention) = &layer_spec.mixer else {
+            continue;
+        };
         let g = scaled(attn_post, attn_norm, &captured.attn_out_raw);
         let reads = transposed(kernels, model.attention_output(layer), &g);
         let d_head = attention.d_head as usize;
         for (head, (read, z)) in (0u32..).zip(reads.chunks(d_head).zip(captured.z.chunks(d_head))) {
-            contributions.push(Contribution { layer, part: Part::Head(head), logit: dot(read, z) });
+            contributions.push(Contribution {
+                layer,
+                part: Part::Head(head),
+                logit: dot(read, z),
+            });
         }
         let g = scaled(mlp_post, mlp_norm, &captured.mlp_out_raw);
         let reads = transposed(kernels, model.down(layer), &g);
         for (feature, (read, a)) in (0u32..).zip(reads.iter().zip(&captured.mlp_post)) {
             let logit = f64::from(*read) * f64::from(*a);
-            contributions.push(Contribution { layer, part: Part::Feature(feature), logit });
+            contributions.push(Contribution {
+                layer,
+                part: Part::Feature(feature),
+                logit,
+            });
         }
     }
     contributions.sort_by(|a, b| b.logit.abs().total_cmp(&a.logit.abs()));
@@ -163,16 +195,26 @@ pub fn attribute(
 fn post_norms(block: &BlockShape) -> (Option<NormSpec>, Option<NormSpec>) {
     match block {
         BlockShape::PreNorm { .. } | BlockShape::Parallel { .. } => (None, None),
-        BlockShape::Sandwich { mixer_post, ffn_post, .. } | BlockShape::PostNorm { mixer_post, ffn_post } => {
-            (Some(*mixer_post), Some(*ffn_post))
+        BlockShape::Sandwich {
+            mixer_post,
+            ffn_post,
+            ..
         }
+        | BlockShape::PostNorm {
+            mixer_post,
+            ffn_post,
+        } => (Some(*mixer_post), Some(*ffn_post)),
     }
 }
 
 /// `g[i] *= weight[i] / rms(raw)`: reads a direction through the norm that `raw` passed.
 fn through_norm(g: &mut [f32], weight: Option<&[f32]>, norm: Option<NormSpec>, raw: &[f32]) {
     let Some(norm) = norm else { return };
-    let mean_square = raw.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / raw.len().max(1) as f64;
+    let mean_square = raw
+        .iter()
+        .map(|x| f64::from(*x) * f64::from(*x))
+        .sum::<f64>()
+        / raw.len().max(1) as f64;
     let inverse = 1.0 / (mean_square + f64::from(norm.eps)).sqrt();
     for (i, g) in g.iter_mut().enumerate() {
         *g *= weight.map_or(1.0, |w| w[i]) * inverse as f32;
@@ -191,5 +233,8 @@ fn transposed(kernels: &Kernels, matrix: &Matrix, g: &[f32]) -> Vec<f32> {
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+        .sum()
 }

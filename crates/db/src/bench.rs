@@ -67,16 +67,24 @@ pub fn bench(
     let model = db.model()?;
     let d_vocab = model.spec().d_vocab;
     // Spread over the vocabulary, so that the embedding rows are not all in one page.
-    let prompt: Vec<u32> =
-        (0..options.prompt_tokens.max(1) as u64).map(|i| (i * 7919 % u64::from(d_vocab)) as u32).collect();
+    let prompt: Vec<u32> = (0..options.prompt_tokens.max(1) as u64)
+        .map(|i| (i * 7919 % u64::from(d_vocab)) as u32)
+        .collect();
     let mut bandwidths = vec![read_bandwidth_gb_s(runtime.team(), PROBE_BYTES)];
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
     let mut reference: Option<Vec<u32>> = None;
     for repeat in 0..options.repeats.max(1) {
-        on_progress(Progress { stage: "measuring", done: repeat as u64, total: options.repeats as u64 });
+        on_progress(Progress {
+            stage: "measuring",
+            done: repeat as u64,
+            total: options.repeats as u64,
+        });
         let mut states = [SequenceState::new(model.spec())];
         let start = Instant::now();
-        let input = SequenceInput { tokens: &prompt, logits: WantedLogits::Last };
+        let input = SequenceInput {
+            tokens: &prompt,
+            logits: WantedLogits::Last,
+        };
         let logits = forward(model, runtime, &[input], &mut states, None)?;
         prefill.push(prompt.len() as f64 / start.elapsed().as_secs_f64());
         let mut next = argmax(logits.last(0).expect("the last logits were asked for"));
@@ -84,7 +92,10 @@ pub fn bench(
         let start = Instant::now();
         for _ in 0..options.decode_tokens.max(1) {
             tokens.push(next);
-            let input = SequenceInput { tokens: &[next], logits: WantedLogits::Last };
+            let input = SequenceInput {
+                tokens: &[next],
+                logits: WantedLogits::Last,
+            };
             let logits = forward(model, runtime, &[input], &mut states, None)?;
             next = argmax(logits.last(0).expect("the last logits were asked for"));
         }
@@ -116,9 +127,16 @@ pub fn bench(
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    }
 }
 
 fn range(values: &[f64]) -> [f64; 2] {
-    [values.iter().copied().fold(f64::INFINITY, f64::min), values.iter().copied().fold(0.0, f64::max)]
+    [
+        values.iter().copied().fold(f64::INFINITY, f64::min),
+        values.iter().copied().fold(0.0, f64::max),
+    ]
 }

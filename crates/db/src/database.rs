@@ -38,7 +38,9 @@ impl Database {
     /// Names what is missing or does not fit.
     pub fn open(path: &Path) -> Result<Self, DbError> {
         if !path.exists() {
-            return Err(DbError::NotFound { path: path.to_owned() });
+            return Err(DbError::NotFound {
+                path: path.to_owned(),
+            });
         }
         let (source, checkpoint) = if Vindex::is_vindex(path) {
             let vindex = Vindex::open(path)?;
@@ -63,7 +65,10 @@ impl Database {
 
     /// Last part of the path.
     pub fn name(&self) -> String {
-        self.path.file_name().map_or_else(|| self.path.display().to_string(), |name| name.to_string_lossy().into_owned())
+        self.path.file_name().map_or_else(
+            || self.path.display().to_string(),
+            |name| name.to_string_lossy().into_owned(),
+        )
     }
 
     /// The vindex, if it is one.

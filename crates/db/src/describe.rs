@@ -80,15 +80,22 @@ pub fn answers(
     for (i, relation) in relations.iter().enumerate() {
         report(on_progress, i, relations.len());
         let asked = ask(db, runtime, relation, entity)?;
-        all.extend(asked.answers.iter().take(top).enumerate().map(|(i, scored)| Answer {
-            relation: relation.name.clone(),
-            rank: u32::try_from(i + 1).expect("ranks are few"),
-            target: scored.text.clone(),
-            prob: scored.prob,
-            share: scored.share,
-            template: asked.prompts[scored.best_template()].template.clone(),
-            n_templates: u32::try_from(asked.prompts.len()).expect("templates are few"),
-        }));
+        all.extend(
+            asked
+                .answers
+                .iter()
+                .take(top)
+                .enumerate()
+                .map(|(i, scored)| Answer {
+                    relation: relation.name.clone(),
+                    rank: u32::try_from(i + 1).expect("ranks are few"),
+                    target: scored.text.clone(),
+                    prob: scored.prob,
+                    share: scored.share,
+                    template: asked.prompts[scored.best_template()].template.clone(),
+                    n_templates: u32::try_from(asked.prompts.len()).expect("templates are few"),
+                }),
+        );
     }
     report(on_progress, relations.len(), relations.len());
     Ok(all)
@@ -141,7 +148,11 @@ pub fn describe(
 }
 
 fn report(on_progress: OnProgress<'_>, done: usize, total: usize) {
-    on_progress(Progress { stage: "asking relations", done: done as u64, total: total as u64 });
+    on_progress(Progress {
+        stage: "asking relations",
+        done: done as u64,
+        total: total as u64,
+    });
 }
 
 /// Parts that wrote the best answer, largest first, within the layers asked for.
@@ -159,12 +170,22 @@ fn carriers(
     };
     let capture = &asked.prompts[best.best_template()].capture;
     let mut parts = attribute(db.model()?, runtime, capture, token)?;
-    parts.retain(|part| plan.layers.as_ref().is_none_or(|layers| layers.contains(&part.layer)));
+    parts.retain(|part| {
+        plan.layers
+            .as_ref()
+            .is_none_or(|layers| layers.contains(&part.layer))
+    });
     parts.truncate(CARRIERS_LISTED);
     Ok(parts)
 }
 
-fn answer_rows(rows: &mut Rows, plan: &DescribePlan, relation: &Relation, asked: &Asked, carriers: &[Contribution]) {
+fn answer_rows(
+    rows: &mut Rows,
+    plan: &DescribePlan,
+    relation: &Relation,
+    asked: &Asked,
+    carriers: &[Contribution],
+) {
     for (rank, scored) in asked.answers.iter().take(plan.top).enumerate() {
         let beside = (rank == 0 && !carriers.is_empty()).then(|| beside(carriers));
         rows.push(row("answer", relation, |column| match column {
@@ -172,7 +193,10 @@ fn answer_rows(rows: &mut Rows, plan: &DescribePlan, relation: &Relation, asked:
             "target" => scored.text.as_str().into(),
             "prob" => rounded(scored.prob),
             "share" => scored.share.map(rounded).unwrap_or(Cell::Null),
-            "template" => asked.prompts[scored.best_template()].template.as_str().into(),
+            "template" => asked.prompts[scored.best_template()]
+                .template
+                .as_str()
+                .into(),
             "carried_by" => beside.clone().into(),
             _ => Cell::Null,
         }));
@@ -198,13 +222,22 @@ fn answer_rows(rows: &mut Rows, plan: &DescribePlan, relation: &Relation, asked:
 
 /// One template's own best answer.
 fn template_row(rows: &mut Rows, relation: &Relation, asked: &Asked, i: usize, template: &str) {
-    let total: f64 = asked.answers.iter().map(|scored| scored.per_template[i]).sum();
-    let best = asked.answers.iter().max_by(|a: &&Scored, b| a.per_template[i].total_cmp(&b.per_template[i]));
+    let total: f64 = asked
+        .answers
+        .iter()
+        .map(|scored| scored.per_template[i])
+        .sum();
+    let best = asked
+        .answers
+        .iter()
+        .max_by(|a: &&Scored, b| a.per_template[i].total_cmp(&b.per_template[i]));
     rows.push(row("template", relation, |column| match (column, best) {
         ("template", _) => template.into(),
         ("target", Some(best)) => best.text.as_str().into(),
         ("prob", Some(best)) => rounded(best.per_template[i]),
-        ("share", Some(best)) if asked.is_listed && total > 0.0 => rounded(best.per_template[i] / total),
+        ("share", Some(best)) if asked.is_listed && total > 0.0 => {
+            rounded(best.per_template[i] / total)
+        }
         _ => Cell::Null,
     }));
 }
@@ -225,7 +258,13 @@ fn match_rows(
         let mut text = String::new();
         for (id, _) in tokens.iter().flatten() {
             let token = tokenizer.token_text(*id).unwrap_or_default();
-            write!(text, "{}{}", if text.is_empty() { "" } else { " | " }, token.trim()).expect("strings take text");
+            write!(
+                text,
+                "{}{}",
+                if text.is_empty() { "" } else { " | " },
+                token.trim()
+            )
+            .expect("strings take text");
         }
         let mut cells = vec![Cell::Null; COLUMNS.len()];
         cells[0] = "embedding_match".into();
@@ -246,17 +285,30 @@ fn embedding_matches(
     layers: RangeInclusive<usize>,
 ) -> Result<Vec<(usize, u32, f32)>, DbError> {
     let model = db.model()?;
-    let ids = db.tokenizer()?.encode(&format!(" {entity}"), EncodeSpecial::Plain, Bos::Never)?;
-    let Some(last) = ids.last() else { return Ok(Vec::new()) };
+    let ids = db
+        .tokenizer()?
+        .encode(&format!(" {entity}"), EncodeSpecial::Plain, Bos::Never)?;
+    let Some(last) = ids.last() else {
+        return Ok(Vec::new());
+    };
     let mut embedding = vec![0.0; model.spec().d_model as usize];
     decode_row(model.embedding().view(), *last as usize, &mut embedding);
     let mut best: Vec<(usize, u32, f32)> = Vec::new();
     for layer in layers {
         let mut normed = vec![0.0; embedding.len()];
-        runtime.kernels().rms_norm(&embedding, model.ffn_norm_weight(layer), f32::MIN_POSITIVE, &mut normed);
+        runtime.kernels().rms_norm(
+            &embedding,
+            model.ffn_norm_weight(layer),
+            f32::MIN_POSITIVE,
+            &mut normed,
+        );
         let mut dots = Vec::new();
         runtime.project(&normed, 1, &mut [(model.gate(layer), &mut dots)]);
-        best.extend((0u32..).zip(dots).map(|(feature, dot)| (layer, feature, dot)));
+        best.extend(
+            (0u32..)
+                .zip(dots)
+                .map(|(feature, dot)| (layer, feature, dot)),
+        );
         best.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
         best.truncate(MATCHES_LISTED);
     }
@@ -280,7 +332,14 @@ fn beside(parts: &[Contribution]) -> String {
     let shown: Vec<String> = parts
         .iter()
         .take(CARRIERS_BESIDE)
-        .map(|part| format!("L{} {} {:+.2}", part.layer, part_name(part.part), part.logit))
+        .map(|part| {
+            format!(
+                "L{} {} {:+.2}",
+                part.layer,
+                part_name(part.part),
+                part.logit
+            )
+        })
         .collect();
     shown.join(", ")
 }
@@ -295,5 +354,7 @@ pub(crate) fn part_name(part: Part) -> String {
 
 /// Six significant digits: more would be noise.
 pub(crate) fn rounded(x: f64) -> Cell {
-    format!("{x:.5e}").parse::<f64>().map_or(Cell::Null, Cell::from)
+    format!("{x:.5e}")
+        .parse::<f64>()
+        .map_or(Cell::Null, Cell::from)
 }

@@ -40,7 +40,11 @@ pub(crate) fn tensors(db: &Database) -> Result<Vec<StoredTensor>, DbError> {
         return Ok(vindex.tensors()?);
     }
     let checkpoint = db.checkpoint();
-    Ok(checkpoint.roles().into_iter().map(|role| checkpoint.tensor(role)).collect::<Result<_, _>>()?)
+    Ok(checkpoint
+        .roles()
+        .into_iter()
+        .map(|role| checkpoint.tensor(role))
+        .collect::<Result<_, _>>()?)
 }
 
 /// The tensor of a role, at any level that has it.
@@ -84,12 +88,19 @@ pub fn feature_tokens(
     missing.sort_unstable();
     missing.dedup();
     if !missing.is_empty() {
-        let (gate, down) = (matched_norms(db, runtime, layer)?, down_norms(db, runtime, layer)?);
+        let (gate, down) = (
+            matched_norms(db, runtime, layer)?,
+            down_norms(db, runtime, layer)?,
+        );
         let total = missing.len() as u64;
         let mut done = 0;
         for part in missing.chunks(FEATURES_PER_WRITE) {
             let mut report = |progress: Progress| {
-                on_progress(Progress { done: done + progress.done, total, ..progress });
+                on_progress(Progress {
+                    done: done + progress.done,
+                    total,
+                    ..progress
+                });
             };
             let tokens = computed_tokens(db, runtime, layer, part, TOKENS_CACHED, &mut report)?;
             let rows: Vec<FeatureRow> = part
@@ -100,19 +111,34 @@ pub fn feature_tokens(
                     feature: *feature,
                     gate_norm: gate[*feature as usize],
                     down_norm: down[*feature as usize],
-                    outputs: tokens.into_iter().map(|(token, score)| OutputToken { token, score }).collect(),
+                    outputs: tokens
+                        .into_iter()
+                        .map(|(token, score)| OutputToken { token, score })
+                        .collect(),
                 })
                 .collect();
             table.put_many(&rows)?;
             done += part.len() as u64;
         }
     }
-    features.iter().map(|feature| cached_tokens(&table, number, *feature, k)).collect()
+    features
+        .iter()
+        .map(|feature| cached_tokens(&table, number, *feature, k))
+        .collect()
 }
 
-fn cached_tokens(table: &FeatureTable, layer: u32, feature: u32, k: usize) -> Result<Vec<(u32, f32)>, DbError> {
+fn cached_tokens(
+    table: &FeatureTable,
+    layer: u32,
+    feature: u32,
+    k: usize,
+) -> Result<Vec<(u32, f32)>, DbError> {
     let row = table.get(layer, feature)?.map_or(vec![], |row| row.outputs);
-    Ok(row.into_iter().take(k).map(|OutputToken { token, score }| (token, score)).collect())
+    Ok(row
+        .into_iter()
+        .take(k)
+        .map(|OutputToken { token, score }| (token, score))
+        .collect())
 }
 
 fn computed_tokens(
@@ -141,14 +167,26 @@ fn computed_tokens(
         }
         columns.read(batch, &mut directions);
         for direction in directions.chunks_exact_mut(d_model) {
-            direction.iter_mut().zip(&scale.post).for_each(|(x, w)| *x *= w);
+            direction
+                .iter_mut()
+                .zip(&scale.post)
+                .for_each(|(x, w)| *x *= w);
             if centers {
                 let mean = direction.iter().sum::<f32>() / d_model as f32;
                 direction.iter_mut().for_each(|x| *x -= mean);
             }
-            direction.iter_mut().zip(&scale.last).for_each(|(x, w)| *x *= w);
+            direction
+                .iter_mut()
+                .zip(&scale.last)
+                .for_each(|(x, w)| *x *= w);
         }
-        project(runtime, unembedding.view(), &directions, batch.len(), &mut logits);
+        project(
+            runtime,
+            unembedding.view(),
+            &directions,
+            batch.len(),
+            &mut logits,
+        );
         tokens.extend(logits.chunks_exact(d_vocab).map(|row| top_k(row, k)));
         on_progress(Progress {
             stage: "tokens of features",
@@ -163,9 +201,16 @@ fn computed_tokens(
 ///
 /// # Errors
 /// If the tensor is absent from the files.
-pub fn gate_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Option<Vec<f32>>, DbError> {
+pub fn gate_norms(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+) -> Result<Option<Vec<f32>>, DbError> {
     match ffn(db, layer)? {
-        Ffn::Gated(_) => Ok(Some(row_norms(runtime, &Weights::of_layer(db, layer, LayerTensor::Gate)?))),
+        Ffn::Gated(_) => Ok(Some(row_norms(
+            runtime,
+            &Weights::of_layer(db, layer, LayerTensor::Gate)?,
+        ))),
         Ffn::Plain(_) => Ok(None),
         Ffn::Moe(_) => Err(no_experts(layer)),
     }
@@ -176,7 +221,10 @@ pub fn gate_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<
 /// # Errors
 /// If the tensor is absent from the files.
 pub fn up_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
-    Ok(row_norms(runtime, &Weights::of_layer(db, layer, LayerTensor::Up)?))
+    Ok(row_norms(
+        runtime,
+        &Weights::of_layer(db, layer, LayerTensor::Up)?,
+    ))
 }
 
 /// Norms of a layer's down columns.
@@ -187,15 +235,22 @@ pub fn down_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<
     let down = Weights::of_layer(db, layer, LayerTensor::Down)?;
     let kernels = runtime.kernels();
     let mut norms = vec![0.0; down.cols];
-    runtime.team().chunks_mut(&mut norms, COLUMNS_PER_SHARE, |share, norms| {
-        let mut values = vec![0.0; norms.len()];
-        let mut sums = vec![0.0f64; norms.len()];
-        for row in 0..down.rows {
-            down.part_of_row(kernels, row, share * COLUMNS_PER_SHARE, &mut values);
-            sums.iter_mut().zip(&values).for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
-        }
-        norms.iter_mut().zip(&sums).for_each(|(norm, sum)| *norm = sum.sqrt() as f32);
-    });
+    runtime
+        .team()
+        .chunks_mut(&mut norms, COLUMNS_PER_SHARE, |share, norms| {
+            let mut values = vec![0.0; norms.len()];
+            let mut sums = vec![0.0f64; norms.len()];
+            for row in 0..down.rows {
+                down.part_of_row(kernels, row, share * COLUMNS_PER_SHARE, &mut values);
+                sums.iter_mut()
+                    .zip(&values)
+                    .for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
+            }
+            norms
+                .iter_mut()
+                .zip(&sums)
+                .for_each(|(norm, sum)| *norm = sum.sqrt() as f32);
+        });
     Ok(norms)
 }
 
@@ -215,7 +270,9 @@ pub fn token_vector(
     let multiplier = db.spec().embedding.multiplier;
     row.iter_mut().for_each(|x| *x *= multiplier);
     let (norm, tensor) = match &db.spec().layers[layer].block {
-        BlockShape::PreNorm { ffn, .. } | BlockShape::Sandwich { ffn, .. } => (ffn, LayerTensor::FfnNorm),
+        BlockShape::PreNorm { ffn, .. } | BlockShape::Sandwich { ffn, .. } => {
+            (ffn, LayerTensor::FfnNorm)
+        }
         BlockShape::Parallel { norm } => (norm, LayerTensor::MixerNorm),
         BlockShape::PostNorm { .. } => return Ok(row),
     };
@@ -252,8 +309,15 @@ pub fn gate_dots(
 ///
 /// # Errors
 /// If the tensor is absent from the files.
-pub fn matched_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
-    Ok(row_norms(runtime, &Weights::of_layer(db, layer, gate_tensor(db, layer)?)?))
+pub fn matched_norms(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+) -> Result<Vec<f32>, DbError> {
+    Ok(row_norms(
+        runtime,
+        &Weights::of_layer(db, layer, gate_tensor(db, layer)?)?,
+    ))
 }
 
 fn gate_tensor(db: &Database, layer: usize) -> Result<LayerTensor, DbError> {
@@ -273,7 +337,11 @@ fn ffn(db: &Database, layer: usize) -> Result<&Ffn, DbError> {
 }
 
 fn no_experts(layer: usize) -> DbError {
-    EngineError::Unsupported { layer, axis: "a mixture of experts" }.into()
+    EngineError::Unsupported {
+        layer,
+        axis: "a mixture of experts",
+    }
+    .into()
 }
 
 fn layer_role(layer: usize, tensor: LayerTensor) -> TensorRole {
@@ -281,7 +349,11 @@ fn layer_role(layer: usize, tensor: LayerTensor) -> TensorRole {
 }
 
 /// A norm's weight as it multiplies.
-fn norm_weight(db: &Database, norm: NormSpec, role: TensorRole) -> Result<Option<Vec<f32>>, DbError> {
+fn norm_weight(
+    db: &Database,
+    norm: NormSpec,
+    role: TensorRole,
+) -> Result<Option<Vec<f32>>, DbError> {
     match norm.weight {
         NormWeight::Absent => Ok(None),
         NormWeight::Plain | NormWeight::PlusOne => Ok(Some(tensor(db, role)?.to_f32())),
@@ -305,7 +377,10 @@ fn write_scale(db: &Database, layer: usize) -> Result<WriteScale, DbError> {
         BlockShape::PreNorm { .. } | BlockShape::Parallel { .. } => None,
     };
     let last = norm_weight(db, spec.final_norm, TensorRole::FinalNorm)?;
-    Ok(WriteScale { post: post.unwrap_or_else(ones), last: last.unwrap_or_else(ones) })
+    Ok(WriteScale {
+        post: post.unwrap_or_else(ones),
+        last: last.unwrap_or_else(ones),
+    })
 }
 
 /// A stored matrix.
@@ -318,7 +393,11 @@ struct Weights {
 impl Weights {
     fn new(tensor: StoredTensor) -> Self {
         let dim = |i: usize| usize::try_from(tensor.shape[i]).expect("a mapped tensor fits memory");
-        Self { rows: dim(0), cols: dim(1), tensor }
+        Self {
+            rows: dim(0),
+            cols: dim(1),
+            tensor,
+        }
     }
 
     fn of_layer(db: &Database, layer: usize, tensor: LayerTensor) -> Result<Self, DbError> {
@@ -326,7 +405,11 @@ impl Weights {
     }
 
     fn unembedding(db: &Database) -> Result<Self, DbError> {
-        let role = if db.spec().head.tied { TensorRole::TokenEmbedding } else { TensorRole::Head };
+        let role = if db.spec().head.tied {
+            TensorRole::TokenEmbedding
+        } else {
+            TensorRole::Head
+        };
         Ok(Self::new(tensor(db, role)?))
     }
 
@@ -340,7 +423,11 @@ impl Weights {
         let format = self.tensor.format;
         let bytes = |cols: usize| cols / format.block_len() * format.block_bytes();
         let row_bytes = self.view().row_bytes(row);
-        kernels.decode(format, &row_bytes[bytes(first)..bytes(first + out.len())], out);
+        kernels.decode(
+            format,
+            &row_bytes[bytes(first)..bytes(first + out.len())],
+            out,
+        );
     }
 }
 
@@ -348,13 +435,19 @@ impl Weights {
 fn row_norms(runtime: &mut Runtime, weights: &Weights) -> Vec<f32> {
     let kernels = runtime.kernels();
     let mut norms = vec![0.0; weights.rows];
-    runtime.team().chunks_mut(&mut norms, ROWS_PER_SHARE, |share, norms| {
-        let mut values = vec![0.0; weights.cols];
-        for (idx, norm) in norms.iter_mut().enumerate() {
-            weights.part_of_row(kernels, share * ROWS_PER_SHARE + idx, 0, &mut values);
-            *norm = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt() as f32;
-        }
-    });
+    runtime
+        .team()
+        .chunks_mut(&mut norms, ROWS_PER_SHARE, |share, norms| {
+            let mut values = vec![0.0; weights.cols];
+            for (idx, norm) in norms.iter_mut().enumerate() {
+                weights.part_of_row(kernels, share * ROWS_PER_SHARE + idx, 0, &mut values);
+                *norm = values
+                    .iter()
+                    .map(|x| f64::from(*x) * f64::from(*x))
+                    .sum::<f64>()
+                    .sqrt() as f32;
+            }
+        });
     norms
 }
 
@@ -366,7 +459,10 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn new(weights: &'a Weights) -> Self {
-        Self { weights, block: Vec::new() }
+        Self {
+            weights,
+            block: Vec::new(),
+        }
     }
 
     /// `out = [columns.len(), rows]`.
@@ -377,14 +473,18 @@ impl<'a> Columns<'a> {
         let width = self.weights.tensor.format.block_len().max(32);
         out.clear();
         out.resize(columns.len() * rows, 0.0);
-        let mut sorted: Vec<(usize, usize)> =
-            columns.iter().enumerate().map(|(place, column)| (*column as usize, place)).collect();
+        let mut sorted: Vec<(usize, usize)> = columns
+            .iter()
+            .enumerate()
+            .map(|(place, column)| (*column as usize, place))
+            .collect();
         sorted.sort_unstable();
         for group in sorted.chunk_by(|a, b| a.0 / width == b.0 / width) {
             let first = group[0].0 / width * width;
             self.block.resize(width.min(cols - first), 0.0);
             for row in 0..rows {
-                self.weights.part_of_row(kernels, row, first, &mut self.block);
+                self.weights
+                    .part_of_row(kernels, row, first, &mut self.block);
                 for (column, place) in group {
                     out[place * rows + row] = self.block[column - first];
                 }
@@ -394,12 +494,22 @@ impl<'a> Columns<'a> {
 }
 
 /// `out[p, r] = w[r, :] . x[p, :]` in the exact arithmetic.
-fn project(runtime: &mut Runtime, weight: MatrixView<'_>, x: &[f32], n_pos: usize, out: &mut Vec<f32>) {
+fn project(
+    runtime: &mut Runtime,
+    weight: MatrixView<'_>,
+    x: &[f32],
+    n_pos: usize,
+    out: &mut Vec<f32>,
+) {
     let kernels = runtime.kernels();
     let mut activations = Activations::new();
     activations.prepare(kernels, x, n_pos, weight.cols(), Arithmetic::Exact);
     out.clear();
     out.resize(n_pos * weight.rows(), 0.0);
-    let mut jobs = [LinearJob { weight, row_order: RowOrder::Stored, out: out.as_mut_slice() }];
+    let mut jobs = [LinearJob {
+        weight,
+        row_order: RowOrder::Stored,
+        out: out.as_mut_slice(),
+    }];
     linear(runtime.team(), kernels, &activations, &mut jobs);
 }

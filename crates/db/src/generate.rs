@@ -1,7 +1,8 @@
 //! Text from text: prompt in, tokens out one by one, characters never split.
 
 use larql_engine::{
-    EngineError, Sampler, SamplingOptions, SequenceInput, SequenceState, Runtime, WantedLogits, forward,
+    EngineError, Runtime, Sampler, SamplingOptions, SequenceInput, SequenceState, WantedLogits,
+    forward,
 };
 use serde::Serialize;
 
@@ -80,9 +81,17 @@ pub fn generate(
         if tokens.len() == options.max_tokens {
             continue;
         }
-        let input = SequenceInput { tokens: &[next], logits: WantedLogits::Last };
+        let input = SequenceInput {
+            tokens: &[next],
+            logits: WantedLogits::Last,
+        };
         match forward(model, runtime, &[input], std::slice::from_mut(state), None) {
-            Ok(next_logits) => logits = next_logits.last(0).expect("the last logits were asked for").to_vec(),
+            Ok(next_logits) => {
+                logits = next_logits
+                    .last(0)
+                    .expect("the last logits were asked for")
+                    .to_vec()
+            }
             Err(EngineError::ContextFull { .. }) => break FinishReason::Context,
             Err(error) => return Err(error.into()),
         }
@@ -93,7 +102,11 @@ pub fn generate(
             text.release(on_text);
         }
     }
-    Ok(Generated { text: text.finish(), tokens, finish_reason })
+    Ok(Generated {
+        text: text.finish(),
+        tokens,
+        finish_reason,
+    })
 }
 
 /// Runs the prompt and gives the logits after its last token.
@@ -113,8 +126,15 @@ pub fn prefill(
         return Err(EngineError::EmptyInput { sequence: 0 }.into());
     }
     for (i, chunk) in prompt.chunks(PROMPT_CHUNK).enumerate() {
-        let wanted = if i + 1 == n_chunks { WantedLogits::Last } else { WantedLogits::Absent };
-        let input = SequenceInput { tokens: chunk, logits: wanted };
+        let wanted = if i + 1 == n_chunks {
+            WantedLogits::Last
+        } else {
+            WantedLogits::Absent
+        };
+        let input = SequenceInput {
+            tokens: chunk,
+            logits: wanted,
+        };
         let logits = forward(model, runtime, &[input], std::slice::from_mut(state), None)?;
         if let Some(row) = logits.last(0) {
             last = row.to_vec();
@@ -133,22 +153,38 @@ struct Held<'a> {
 
 impl<'a> Held<'a> {
     fn new(stops: &'a [String]) -> Self {
-        Self { stops, text: String::new(), n_released: 0, stopped: false }
+        Self {
+            stops,
+            text: String::new(),
+            n_released: 0,
+            stopped: false,
+        }
     }
 
     /// Adds text and releases what is final; true if a stop text is complete.
     fn push(&mut self, piece: &str, on_text: &mut dyn FnMut(&str)) -> bool {
         self.text.push_str(piece);
-        let found = self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| {
-            self.text[self.n_released..].find(stop.as_str()).map(|at| at + self.n_released)
-        });
+        let found = self
+            .stops
+            .iter()
+            .filter(|stop| !stop.is_empty())
+            .filter_map(|stop| {
+                self.text[self.n_released..]
+                    .find(stop.as_str())
+                    .map(|at| at + self.n_released)
+            });
         if let Some(at) = found.min() {
             self.text.truncate(at);
             self.stopped = true;
             self.release(on_text);
             return true;
         }
-        let held = self.stops.iter().map(|stop| held_bytes(&self.text[self.n_released..], stop)).max().unwrap_or(0);
+        let held = self
+            .stops
+            .iter()
+            .map(|stop| held_bytes(&self.text[self.n_released..], stop))
+            .max()
+            .unwrap_or(0);
         let end = self.text.len() - held;
         if end > self.n_released {
             on_text(&self.text[self.n_released..end]);
@@ -200,13 +236,19 @@ mod tests {
     #[test]
     fn a_stop_text_in_pieces_never_reaches_the_stream() {
         let (out, text, stopped) = run(&["DEFGHIJ"], &["abc", "DEF", "G", "HI", "J", "never"]);
-        assert_eq!((out.concat().as_str(), text.as_str(), stopped), ("abc", "abc", true));
+        assert_eq!(
+            (out.concat().as_str(), text.as_str(), stopped),
+            ("abc", "abc", true)
+        );
     }
 
     #[test]
     fn a_false_start_is_released_in_order() {
         let (out, text, stopped) = run(&["\n\n", "END"], &["a\n", "b", "EN", "C"]);
-        assert_eq!((out.concat().as_str(), text.as_str(), stopped), ("a\nbENC", "a\nbENC", false));
+        assert_eq!(
+            (out.concat().as_str(), text.as_str(), stopped),
+            ("a\nbENC", "a\nbENC", false)
+        );
     }
 
     #[test]
@@ -218,6 +260,9 @@ mod tests {
     #[test]
     fn a_stop_text_of_wide_characters_is_cut_between_them() {
         let (out, text, stopped) = run(&["\u{e9}\u{e8}"], &["a\u{e9}", "b\u{e9}", "\u{e8}c"]);
-        assert_eq!((out.concat().as_str(), text.as_str(), stopped), ("a\u{e9}b", "a\u{e9}b", true));
+        assert_eq!(
+            (out.concat().as_str(), text.as_str(), stopped),
+            ("a\u{e9}b", "a\u{e9}b", true)
+        );
     }
 }

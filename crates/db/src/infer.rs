@@ -46,7 +46,11 @@ pub fn infer(db: &Database, runtime: &mut Runtime, plan: &InferPlan) -> Result<R
         rows.columns.truncate(text);
         rows.rows.iter_mut().for_each(|row| row.truncate(text));
     }
-    rows.note(format!("profile {}; {} prompt tokens", runtime.profile().name(), prompt.len()));
+    rows.note(format!(
+        "profile {}; {} prompt tokens",
+        runtime.profile().name(),
+        prompt.len()
+    ));
     Ok(rows)
 }
 
@@ -68,17 +72,33 @@ fn continue_each(
     let (model, tokenizer) = (db.model()?, db.tokenizer()?);
     let mut all: Vec<Continuation> = first
         .iter()
-        .map(|id| Continuation { tokens: vec![*id], state: state.clone(), is_done: tokenizer.is_stop(*id) })
+        .map(|id| Continuation {
+            tokens: vec![*id],
+            state: state.clone(),
+            is_done: tokenizer.is_stop(*id),
+        })
         .collect();
     for _ in 1..n {
         let mut live: Vec<&mut Continuation> = all.iter_mut().filter(|one| !one.is_done).collect();
         if live.is_empty() {
             break;
         }
-        let lasts: Vec<[u32; 1]> =
-            live.iter().map(|one| [*one.tokens.last().expect("a continuation has its first token")]).collect();
-        let batch: Vec<SequenceInput<'_>> =
-            lasts.iter().map(|tokens| SequenceInput { tokens, logits: WantedLogits::Last }).collect();
+        let lasts: Vec<[u32; 1]> = live
+            .iter()
+            .map(|one| {
+                [*one
+                    .tokens
+                    .last()
+                    .expect("a continuation has its first token")]
+            })
+            .collect();
+        let batch: Vec<SequenceInput<'_>> = lasts
+            .iter()
+            .map(|tokens| SequenceInput {
+                tokens,
+                logits: WantedLogits::Last,
+            })
+            .collect();
         let mut states: Vec<SequenceState> = live
             .iter_mut()
             .map(|one| std::mem::replace(&mut one.state, SequenceState::new(model.spec())))
@@ -93,5 +113,8 @@ fn continue_each(
             }
         }
     }
-    Ok(all.iter().map(|one| tokenizer.decode(&one.tokens, SpecialText::Skip).into()).collect())
+    Ok(all
+        .iter()
+        .map(|one| tokenizer.decode(&one.tokens, SpecialText::Skip).into())
+        .collect())
 }

@@ -26,6 +26,6 @@ pub mod walk;
 pub use database::Database;
 pub use error::DbError;
 pub use progress::{OnProgress, Progress};
-pub use rows::{Cell, Rows};
 pub use relations::Relation;
+pub use rows::{Cell, Rows};
 pub use session::{Session, SessionOptions};

@@ -29,6 +29,8 @@ pub struct Relation {
     pub answers: Vec<String>,
     /// What kind of thing an answer is.
     pub answer_type: Option<String>,
+    /// True pairs of entity and answer, to show what is meant; a user's relation has none.
+    pub examples: Vec<(String, String)>,
     /// Who made it.
     pub origin: Origin,
 }
@@ -80,14 +82,20 @@ struct ShippedRelation {
     #[serde(rename = "type")]
     answer_type: Option<String>,
     templates: Vec<String>,
+    /// Phrasings that only a general model knows; no model is asked them, so that answers stay comparable.
+    #[serde(default, rename = "extra_templates")]
+    _extra_templates: Vec<String>,
     #[serde(default)]
     answers: Vec<String>,
+    #[serde(default)]
+    examples: Vec<(String, String)>,
 }
 
 impl Relations {
     /// The shipped ones alone.
     pub fn shipped() -> Self {
-        let file: ShippedFile = serde_json::from_str(SHIPPED).expect("a test reads the shipped table");
+        let file: ShippedFile =
+            serde_json::from_str(SHIPPED).expect("a test reads the shipped table");
         let shipped = file
             .relations
             .into_iter()
@@ -96,10 +104,14 @@ impl Relations {
                 templates: relation.templates,
                 answers: relation.answers,
                 answer_type: relation.answer_type,
+                examples: relation.examples,
                 origin: Origin::Shipped,
             })
             .collect();
-        Self { shipped, user: Vec::new() }
+        Self {
+            shipped,
+            user: Vec::new(),
+        }
     }
 
     /// All of them.
@@ -114,18 +126,21 @@ impl Relations {
 
     /// One by its name, in any case of ASCII letters.
     pub fn find(&self, name: &str) -> Option<&Relation> {
-        self.iter().find(|relation| relation.name.eq_ignore_ascii_case(name))
+        self.iter()
+            .find(|relation| relation.name.eq_ignore_ascii_case(name))
     }
 
     /// Adds one that a user made; a shipped one of that name, which came later then, gives way.
     pub(crate) fn add(&mut self, relation: Relation) {
-        self.shipped.retain(|shipped| !shipped.name.eq_ignore_ascii_case(&relation.name));
+        self.shipped
+            .retain(|shipped| !shipped.name.eq_ignore_ascii_case(&relation.name));
         self.user.push(relation);
     }
 
     /// Forgets one that a user made.
     pub(crate) fn remove(&mut self, name: &str) {
-        self.user.retain(|relation| !relation.name.eq_ignore_ascii_case(name));
+        self.user
+            .retain(|relation| !relation.name.eq_ignore_ascii_case(name));
     }
 }
 
@@ -135,7 +150,10 @@ pub(crate) fn name_fault(name: &str) -> Option<String> {
         return Some("a relation needs a name".to_owned());
     }
     if name.len() > NAME_BYTES_MAX {
-        return Some(format!("the name has {} bytes, at most {NAME_BYTES_MAX} are allowed", name.len()));
+        return Some(format!(
+            "the name has {} bytes, at most {NAME_BYTES_MAX} are allowed",
+            name.len()
+        ));
     }
     if name.chars().any(char::is_control) || name.trim() != name {
         return Some("a name has no control characters and no space around it".to_owned());
@@ -149,10 +167,15 @@ pub(crate) fn text_fault(text: &str) -> Option<String> {
         return Some("empty text".to_owned());
     }
     if text.len() > TEXT_BYTES_MAX {
-        return Some(format!("the text has {} bytes, at most {TEXT_BYTES_MAX} are allowed", text.len()));
+        return Some(format!(
+            "the text has {} bytes, at most {TEXT_BYTES_MAX} are allowed",
+            text.len()
+        ));
     }
     if text.trim() != text {
-        return Some("the text has white space around it, which would become part of its tokens".to_owned());
+        return Some(
+            "the text has white space around it, which would become part of its tokens".to_owned(),
+        );
     }
     None
 }
@@ -160,9 +183,13 @@ pub(crate) fn text_fault(text: &str) -> Option<String> {
 /// What is wrong with a template, if anything.
 pub(crate) fn template_fault(template: &str) -> Option<String> {
     match template.matches(ENTITY_PLACE).count() {
-        0 => Some(format!("a template has {ENTITY_PLACE} where the entity goes, this one has none")),
+        0 => Some(format!(
+            "a template has {ENTITY_PLACE} where the entity goes, this one has none"
+        )),
         1 => text_fault(template),
-        n => Some(format!("a template has {ENTITY_PLACE} once, this one has it {n} times")),
+        n => Some(format!(
+            "a template has {ENTITY_PLACE} once, this one has it {n} times"
+        )),
     }
 }
 
@@ -180,10 +207,23 @@ mod tests {
         assert!(names.contains("capital"));
         for relation in relations.iter() {
             assert_eq!(name_fault(&relation.name), None);
-            assert!(!relation.templates.is_empty() && relation.templates.len() <= TEMPLATES_MAX, "{}", relation.name);
+            assert!(
+                !relation.templates.is_empty() && relation.templates.len() <= TEMPLATES_MAX,
+                "{}",
+                relation.name
+            );
             assert!(relation.answers.len() <= ANSWERS_MAX, "{}", relation.name);
             for template in &relation.templates {
-                assert_eq!(template_fault(template), None, "{}: {template}", relation.name);
+                assert_eq!(
+                    template_fault(template),
+                    None,
+                    "{}: {template}",
+                    relation.name
+                );
+            }
+            for (entity, answer) in &relation.examples {
+                assert!(!entity.is_empty() && !answer.is_empty(), "{}", relation.name);
+                assert!(relation.answers.is_empty() || relation.answers.contains(answer), "{}: {answer}", relation.name);
             }
             for answer in &relation.answers {
                 assert_eq!(text_fault(answer), None, "{}: {answer}", relation.name);
@@ -193,8 +233,14 @@ mod tests {
 
     #[test]
     fn a_prompt_has_the_entity_in_its_place_and_nothing_else_changes() {
-        assert_eq!(Relation::prompt("The capital of {e} is", "{e}"), "The capital of {e} is");
-        assert_eq!(Relation::prompt("{e}'s capital is", "C\u{f4}te d'Ivoire"), "C\u{f4}te d'Ivoire's capital is");
+        assert_eq!(
+            Relation::prompt("The capital of {e} is", "{e}"),
+            "The capital of {e} is"
+        );
+        assert_eq!(
+            Relation::prompt("{e}'s capital is", "C\u{f4}te d'Ivoire"),
+            "C\u{f4}te d'Ivoire's capital is"
+        );
     }
 
     #[test]

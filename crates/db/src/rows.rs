@@ -32,7 +32,11 @@ pub enum Cell {
 impl Rows {
     /// No rows yet.
     pub fn new(columns: &[&str]) -> Self {
-        Self { columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new(), notes: Vec::new() }
+        Self {
+            columns: columns.iter().map(|&name| name.to_owned()).collect(),
+            rows: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Adds a row.
@@ -77,7 +81,11 @@ impl From<usize> for Cell {
 impl From<f64> for Cell {
     /// A number that is not finite has no JSON form and means nothing in a row: it is absent.
     fn from(x: f64) -> Self {
-        if x.is_finite() { Self::Real(x) } else { Self::Null }
+        if x.is_finite() {
+            Self::Real(x)
+        } else {
+            Self::Null
+        }
     }
 }
 

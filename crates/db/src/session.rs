@@ -49,7 +49,12 @@ pub(crate) struct Open {
 impl Session {
     /// A session without a model.
     pub fn new(options: SessionOptions) -> Self {
-        let SessionOptions { n_threads, profile, interrupt, models_dir } = options;
+        let SessionOptions {
+            n_threads,
+            profile,
+            interrupt,
+            models_dir,
+        } = options;
         Self {
             runtime: Runtime::new(n_threads, profile, interrupt),
             models_dir,
@@ -65,7 +70,10 @@ impl Session {
     pub fn open(&mut self, path: &Path) -> Result<(), DbError> {
         let database = Database::open(path)?;
         let relations = exec::relations::of_database(&database)?;
-        self.open = Some(Open { database, relations });
+        self.open = Some(Open {
+            database,
+            relations,
+        });
         Ok(())
     }
 
@@ -85,7 +93,9 @@ impl Session {
 
     /// The relations that can be asked: the shipped ones, and those made for the open model.
     pub fn relations(&self) -> &Relations {
-        self.open.as_ref().map_or(&self.shipped, |open| &open.relations)
+        self.open
+            .as_ref()
+            .map_or(&self.shipped, |open| &open.relations)
     }
 
     /// Binds a statement without executing it.
@@ -93,15 +103,23 @@ impl Session {
     /// # Errors
     /// Says what cannot be executed, and where it stands.
     pub fn plan(&self, statement: &Statement) -> Result<Plan, DbError> {
-        Binder { db: self.database(), relations: self.relations(), models_dir: self.models_dir.as_deref() }
-            .bind(statement)
+        Binder {
+            db: self.database(),
+            relations: self.relations(),
+            models_dir: self.models_dir.as_deref(),
+        }
+        .bind(statement)
     }
 
     /// Binds and executes a statement.
     ///
     /// # Errors
     /// As [`Self::plan`], or if the execution fails or is interrupted; nothing has changed then.
-    pub fn execute(&mut self, statement: &Statement, on_progress: OnProgress<'_>) -> Result<Rows, DbError> {
+    pub fn execute(
+        &mut self,
+        statement: &Statement,
+        on_progress: OnProgress<'_>,
+    ) -> Result<Rows, DbError> {
         let plan = self.plan(statement)?;
         exec::run(self, &plan, on_progress)
     }

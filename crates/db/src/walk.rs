@@ -30,11 +30,29 @@ pub fn walk(
     let last = prompt.len().saturating_sub(1);
     let position = plan.position.unwrap_or(last);
     if position > last {
-        return Err(DbError::Position { position, n_tokens: prompt.len() });
+        return Err(DbError::Position {
+            position,
+            n_tokens: prompt.len(),
+        });
     }
-    let mut capture = Capture::new(model, RowPlace { sequence: 0, position });
-    let input = SequenceInput { tokens: &prompt, logits: WantedLogits::Absent };
-    forward(model, runtime, &[input], &mut [SequenceState::new(model.spec())], Some(&mut capture))?;
+    let mut capture = Capture::new(
+        model,
+        RowPlace {
+            sequence: 0,
+            position,
+        },
+    );
+    let input = SequenceInput {
+        tokens: &prompt,
+        logits: WantedLogits::Absent,
+    };
+    forward(
+        model,
+        runtime,
+        &[input],
+        &mut [SequenceState::new(model.spec())],
+        Some(&mut capture),
+    )?;
     let mut rows = Rows::new(&[
         "layer",
         "rank",
@@ -49,7 +67,11 @@ pub fn walk(
     let layers = plan.layers.clone();
     let n_layers = layers.clone().count();
     for (done, layer) in layers.enumerate() {
-        on_progress(Progress { stage: "reading layers", done: done as u64, total: n_layers as u64 });
+        on_progress(Progress {
+            stage: "reading layers",
+            done: done as u64,
+            total: n_layers as u64,
+        });
         let (gate, activation) = (capture.mlp_pre(layer), capture.mlp_post(layer));
         let norms = down_norms(db, runtime, layer)?;
         let mut fired: Vec<(u32, f64)> = (0u32..)
@@ -63,8 +85,16 @@ pub fn walk(
         let tokens = feature_tokens(db, runtime, layer, &features, TOKENS_SHOWN, on_progress)?;
         for ((rank, (feature, norm)), tokens) in fired.iter().enumerate().zip(tokens) {
             let at = *feature as usize;
-            let texts: Vec<String> =
-                tokens.iter().map(|(id, _)| tokenizer.token_text(*id).unwrap_or_default().trim().to_owned()).collect();
+            let texts: Vec<String> = tokens
+                .iter()
+                .map(|(id, _)| {
+                    tokenizer
+                        .token_text(*id)
+                        .unwrap_or_default()
+                        .trim()
+                        .to_owned()
+                })
+                .collect();
             rows.push(vec![
                 layer.into(),
                 (rank + 1).into(),
@@ -74,7 +104,12 @@ pub fn walk(
                 rounded(*norm),
                 rounded(norm / total),
                 // A negative activation writes the opposite of the feature's tokens.
-                if activation[at] < 0.0 { "suppresses" } else { "promotes" }.into(),
+                if activation[at] < 0.0 {
+                    "suppresses"
+                } else {
+                    "promotes"
+                }
+                .into(),
                 texts.join(" | ").into(),
             ]);
         }

@@ -1,5 +1,7 @@
 //! Every family against the reference run of its fixture, from config.json in both spellings.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 

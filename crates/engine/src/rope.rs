@@ -11,14 +11,16 @@ const STRETCH: usize = 256;
 /// Longest table; above any context a model is sold with, below what the index of stretches may cost.
 pub(crate) const POSITIONS_MAX: usize = 1 << 22;
 
+/// `[STRETCH, dims / 2]` pairs of (cos, sin).
+type Stretch = Box<[(f32, f32)]>;
+
 /// Cosines and sines of one rope.
 #[derive(Debug)]
 pub(crate) struct RopeTable {
     frequencies: Vec<f32>,
     factor: f32,
     layout: RopeLayout,
-    /// `[STRETCH, dims / 2]` pairs of (cos, sin).
-    stretches: Vec<OnceLock<Box<[(f32, f32)]>>>,
+    stretches: Vec<OnceLock<Stretch>>,
 }
 
 impl RopeTable {
@@ -56,7 +58,7 @@ impl RopeTable {
         }
     }
 
-    fn fill(&self, stretch: usize) -> Box<[(f32, f32)]> {
+    fn fill(&self, stretch: usize) -> Stretch {
         let mut table = Vec::with_capacity(STRETCH * self.frequencies.len());
         for position in stretch * STRETCH..(stretch + 1) * STRETCH {
             for frequency in &self.frequencies {

@@ -2,6 +2,8 @@
 //!
 //! Each test runs every family's fixture, whose window (9) is shorter than the prompts, and compares bit patterns.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::num::NonZeroUsize;
 
 use larql_engine::{

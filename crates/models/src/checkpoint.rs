@@ -316,7 +316,9 @@ impl Checkpoint {
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
         let origin = self.origin.display().to_string();
         let built = match &self.container {
-            Container::Gguf(file) => GgufVocab::from_metadata(file.metadata()).and_then(Tokenizer::from_gguf),
+            Container::Gguf(file) => {
+                GgufVocab::from_metadata(file.metadata()).and_then(Tokenizer::from_gguf)
+            }
             Container::HuggingFace(folder) => {
                 let path = folder.path.join("tokenizer.json");
                 if !path.is_file() {
@@ -400,7 +402,11 @@ impl HfFolder {
     pub fn tokenizer_files(&self) -> Result<HfTokenizerConfig, ModelError> {
         let json = |name: &str| -> Result<Option<Value>, ModelError> {
             let path = self.path.join(name);
-            if path.is_file() { Ok(Some(Value::Object(read_object(&path)?))) } else { Ok(None) }
+            if path.is_file() {
+                Ok(Some(Value::Object(read_object(&path)?)))
+            } else {
+                Ok(None)
+            }
         };
         let template = self.path.join("chat_template.jinja");
         let chat_template = match template.is_file() {
@@ -678,13 +684,18 @@ pub(crate) fn format_of(dtype: Dtype) -> Option<Format> {
 
 /// Reads a JSON object from a file of bounded size.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, ModelError> {
-    serde_json::from_slice(&read_limited(path)?)
-        .map_err(|source| ModelError::Json { path: path.to_owned(), source })
+    serde_json::from_slice(&read_limited(path)?).map_err(|source| ModelError::Json {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Reads a file of bounded size.
 fn read_limited(path: &Path) -> Result<Vec<u8>, ModelError> {
-    let io = |source| ModelError::Io { path: path.to_owned(), source };
+    let io = |source| ModelError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let size = fs::metadata(path).map_err(io)?.len();
     if size > JSON_BYTES_MAX {
         return Err(ModelError::BadKey {

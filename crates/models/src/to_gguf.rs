@@ -303,9 +303,8 @@ pub fn gguf_tensors(
             (true, Some(info)) => tensors.push(gguf_tensor(&origin, file, family, &need, info)?),
         }
     }
-    let known = |name: &str| {
-        name == ROPE_DIVISORS || tensors.iter().any(|t: &StoredTensor| t.name == name)
-    };
+    let known =
+        |name: &str| name == ROPE_DIVISORS || tensors.iter().any(|t: &StoredTensor| t.name == name);
     let unexpected: Vec<String> = file
         .tensors()
         .iter()
@@ -450,7 +449,9 @@ fn ropes(spec: &ModelSpec) -> impl Iterator<Item = (&RopeSpec, bool)> {
 /// The rope that a file's main keys state: that of the layers without a window, if there are any.
 fn global_rope(spec: &ModelSpec) -> Option<&RopeSpec> {
     let unwindowed = ropes(spec).find(|(_, windowed)| !windowed);
-    unwindowed.or_else(|| ropes(spec).next()).map(|(rope, _)| rope)
+    unwindowed
+        .or_else(|| ropes(spec).next())
+        .map(|(rope, _)| rope)
 }
 
 /// What `rope_freqs.weight` holds: unscaled frequency divided by scaled frequency.
@@ -465,7 +466,14 @@ fn rope_divisors(spec: &ModelSpec) -> Option<Vec<f32>> {
             };
             let scaled = rope.frequencies(0);
             let divisor = |(plain, scaled): (f64, f64)| (plain / scaled) as f32;
-            Some(plain.frequencies(0).into_iter().zip(scaled).map(divisor).collect())
+            Some(
+                plain
+                    .frequencies(0)
+                    .into_iter()
+                    .zip(scaled)
+                    .map(divisor)
+                    .collect(),
+            )
         }
         RopeScaling::Unscaled
         | RopeScaling::Linear { .. }

@@ -26,7 +26,11 @@ pub(super) fn rows(
     if plan.top > 0 && !relations.is_empty() {
         for (idx, entity) in plan.entities.iter().enumerate() {
             if n_entities > 1 {
-                on_progress(Progress { stage: "entities", done: idx as u64, total: n_entities });
+                on_progress(Progress {
+                    stage: "entities",
+                    done: idx as u64,
+                    total: n_entities,
+                });
             }
             for answer in answers(db, runtime, entity, &relations, plan.top, on_progress)? {
                 edges.push(vec![
@@ -43,19 +47,39 @@ pub(super) fn rows(
         }
     }
     let table = QueryTable::new(&EDGES, (0..EDGES.columns.len()).collect())?;
-    table.fill(edges.len(), |row, values| values.extend(edges[row].iter().map(SqlValue::from)))?;
-    let terms: Vec<&Filter> = plan.filter.as_ref().map(Filter::conjuncts).unwrap_or_default();
+    table.fill(edges.len(), |row, values| {
+        values.extend(edges[row].iter().map(SqlValue::from))
+    })?;
+    let terms: Vec<&Filter> = plan
+        .filter
+        .as_ref()
+        .map(Filter::conjuncts)
+        .unwrap_or_default();
     let mut kept = table.select(&terms, &plan.order)?;
     let n_kept = kept.len();
     kept.truncate(plan.limit);
-    let names: Vec<&str> = plan.columns.iter().map(|idx| EDGES.columns[*idx].name).collect();
+    let names: Vec<&str> = plan
+        .columns
+        .iter()
+        .map(|idx| EDGES.columns[*idx].name)
+        .collect();
     let mut rows = Rows::new(&names);
     for row in kept {
-        rows.push(plan.columns.iter().map(|column| edges[row][*column].clone()).collect());
+        rows.push(
+            plan.columns
+                .iter()
+                .map(|column| edges[row][*column].clone())
+                .collect(),
+        );
     }
-    rows.note("edges are probed by running the model; prob is the mean probability over the templates");
+    rows.note(
+        "edges are probed by running the model; prob is the mean probability over the templates",
+    );
     if !plan.top_given {
-        rows.note(format!("the {} best answers of each relation; WHERE rank <= n asks for more", plan.top));
+        rows.note(format!(
+            "the {} best answers of each relation; WHERE rank <= n asks for more",
+            plan.top
+        ));
     } else if plan.top == 0 {
         rows.note(format!("ranks are 1 to {EDGES_RANK_MAX}"));
     }

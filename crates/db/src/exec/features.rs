@@ -13,7 +13,8 @@ use super::query_table::QueryTable;
 use crate::database::Database;
 use crate::error::DbError;
 use crate::features::{
-    TOKENS_CACHED, down_norms, feature_tokens, gate_dots, gate_norms, matched_norms, token_vector, up_norms,
+    TOKENS_CACHED, down_norms, feature_tokens, gate_dots, gate_norms, matched_norms, token_vector,
+    up_norms,
 };
 use crate::plan::filter::Filter;
 use crate::plan::schema::feature_column as column;
@@ -27,10 +28,21 @@ pub(super) fn rows(
     plan: &FeaturesPlan,
     on_progress: OnProgress<'_>,
 ) -> Result<Rows, DbError> {
-    let mut source = Source { db, runtime, plan, norms: HashMap::new(), tokens: HashMap::new() };
-    let terms: Vec<&Filter> = plan.filter.as_ref().map(Filter::conjuncts).unwrap_or_default();
-    let (late, early): (Vec<&Filter>, Vec<&Filter>) =
-        terms.into_iter().partition(|term| term.columns().iter().any(|idx| is_token(*idx)));
+    let mut source = Source {
+        db,
+        runtime,
+        plan,
+        norms: HashMap::new(),
+        tokens: HashMap::new(),
+    };
+    let terms: Vec<&Filter> = plan
+        .filter
+        .as_ref()
+        .map(Filter::conjuncts)
+        .unwrap_or_default();
+    let (late, early): (Vec<&Filter>, Vec<&Filter>) = terms
+        .into_iter()
+        .partition(|term| term.columns().iter().any(|idx| is_token(*idx)));
     let all = source.addresses();
     let mut kept = match plan.tokens {
         Tokens::Unused | Tokens::Answer => source.select(all, &early, true, on_progress)?,
@@ -45,10 +57,18 @@ pub(super) fn rows(
     if plan.tokens == Tokens::Answer {
         source.compute_tokens(&kept, on_progress)?;
     }
-    let names: Vec<&str> = plan.columns.iter().map(|idx| plan.table.columns[*idx].name).collect();
+    let names: Vec<&str> = plan
+        .columns
+        .iter()
+        .map(|idx| plan.table.columns[*idx].name)
+        .collect();
     let mut rows = Rows::new(&names);
     for address in kept {
-        let cells = plan.columns.iter().map(|idx| source.cell(address, *idx)).collect::<Result<_, _>>()?;
+        let cells = plan
+            .columns
+            .iter()
+            .map(|idx| source.cell(address, *idx))
+            .collect::<Result<_, _>>()?;
         rows.push(cells);
     }
     notes(&mut rows, plan);
@@ -110,7 +130,11 @@ impl Source<'_> {
         is_last: bool,
         on_progress: OnProgress<'_>,
     ) -> Result<Vec<Address>, DbError> {
-        let order = if is_last { self.plan.order.as_slice() } else { &[] };
+        let order = if is_last {
+            self.plan.order.as_slice()
+        } else {
+            &[]
+        };
         let mut used: BTreeSet<usize> = terms.iter().flat_map(|term| term.columns()).collect();
         used.extend(order.iter().map(|key| key.column));
         if used.is_empty() {
@@ -134,7 +158,11 @@ impl Source<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        Ok(table.select(terms, order)?.into_iter().map(|row| candidates[row]).collect())
+        Ok(table
+            .select(terms, order)?
+            .into_iter()
+            .map(|row| candidates[row])
+            .collect())
     }
 
     /// Reads the matrices behind the cheap columns among `used`, layer by layer.
@@ -153,7 +181,11 @@ impl Source<'_> {
             for idx in used {
                 self.norms_of(layer, *idx)?;
             }
-            on_progress(Progress { stage: "layers", done: done as u64 + 1, total });
+            on_progress(Progress {
+                stage: "layers",
+                done: done as u64 + 1,
+                total,
+            });
         }
         Ok(())
     }
@@ -177,18 +209,29 @@ impl Source<'_> {
 
     /// Dot products and cosines of a layer's gates with the text of `NEAREST TO`.
     fn nearest(&mut self, layer: usize) -> Result<Option<(Vec<f32>, Vec<f32>)>, DbError> {
-        let Some(nearest) = &self.plan.nearest else { return Ok(None) };
+        let Some(nearest) = &self.plan.nearest else {
+            return Ok(None);
+        };
         let vector = token_vector(self.db, self.runtime, layer, nearest.token)?;
-        let norm = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        let norm = vector
+            .iter()
+            .map(|x| f64::from(*x) * f64::from(*x))
+            .sum::<f64>()
+            .sqrt();
         let dots = gate_dots(self.db, self.runtime, layer, &vector)?;
         let norms = matched_norms(self.db, self.runtime, layer)?;
-        let cosine = |(dot, gate): (&f32, &f32)| (f64::from(*dot) / (f64::from(*gate) * norm)) as f32;
+        let cosine =
+            |(dot, gate): (&f32, &f32)| (f64::from(*dot) / (f64::from(*gate) * norm)) as f32;
         let cosines = dots.iter().zip(&norms).map(cosine).collect();
         Ok(Some((dots, cosines)))
     }
 
     /// Computes the tokens of features, from the cache where it has them.
-    fn compute_tokens(&mut self, features: &[Address], on_progress: OnProgress<'_>) -> Result<(), DbError> {
+    fn compute_tokens(
+        &mut self,
+        features: &[Address],
+        on_progress: OnProgress<'_>,
+    ) -> Result<(), DbError> {
         let mut by_layer: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (layer, feature) in features {
             by_layer.entry(*layer).or_default().push(*feature);
@@ -198,11 +241,23 @@ impl Source<'_> {
         for (layer, mut wanted) in by_layer {
             wanted.sort_unstable();
             let mut report = |progress: Progress| {
-                on_progress(Progress { stage: "tokens of features", done: done + progress.done, total });
+                on_progress(Progress {
+                    stage: "tokens of features",
+                    done: done + progress.done,
+                    total,
+                });
             };
-            let tokens = feature_tokens(self.db, self.runtime, layer, &wanted, TOKENS_CACHED, &mut report)?;
+            let tokens = feature_tokens(
+                self.db,
+                self.runtime,
+                layer,
+                &wanted,
+                TOKENS_CACHED,
+                &mut report,
+            )?;
             done += wanted.len() as u64;
-            self.tokens.extend(wanted.iter().map(|feature| (layer, *feature)).zip(tokens));
+            self.tokens
+                .extend(wanted.iter().map(|feature| (layer, *feature)).zip(tokens));
         }
         Ok(())
     }

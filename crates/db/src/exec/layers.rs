@@ -47,7 +47,9 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
     let tensors = tensors(db)?;
     let mut rows = Rows::new(&COLUMNS);
     for idx in layers {
-        let Some(layer) = spec.layers.get(idx) else { continue };
+        let Some(layer) = spec.layers.get(idx) else {
+            continue;
+        };
         let number = u32::try_from(idx).expect("layer counts are u32");
         let mut row: Vec<Cell> = vec![idx.into()];
         row.extend(mixer_cells(&layer.mixer));
@@ -59,7 +61,9 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
         };
         let own: Vec<&StoredTensor> = tensors.iter().filter(of_layer).collect();
         for matrix in MATRICES {
-            let found = own.iter().find(|tensor| tensor.role == TensorRole::Layer(number, matrix));
+            let found = own
+                .iter()
+                .find(|tensor| tensor.role == TensorRole::Layer(number, matrix));
             row.push(found.map(|tensor| tensor.format.name()).into());
         }
         let n_bytes = own.iter().map(|tensor| tensor.bytes.len() as u64).sum();
@@ -71,7 +75,16 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
 
 /// `attention`, `heads`, `kv_heads`, `d_head`, `rope_theta`, `rope_scaling`.
 fn mixer_cells(mixer: &Mixer) -> Vec<Cell> {
-    let other = |name: &str| vec![name.into(), Cell::Null, Cell::Null, Cell::Null, Cell::Null, Cell::Null];
+    let other = |name: &str| {
+        vec![
+            name.into(),
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+        ]
+    };
     match mixer {
         Mixer::Attention(spec) => attention_cells(spec),
         Mixer::Mla(_) => other("mla"),
@@ -81,8 +94,13 @@ fn mixer_cells(mixer: &Mixer) -> Vec<Cell> {
 }
 
 fn attention_cells(spec: &AttentionSpec) -> Vec<Cell> {
-    let kind = spec.window.map_or("full".to_owned(), |window| format!("window {window}"));
-    let scaling = spec.rope.as_ref().and_then(|rope| scaling_name(&rope.scaling));
+    let kind = spec
+        .window
+        .map_or("full".to_owned(), |window| format!("window {window}"));
+    let scaling = spec
+        .rope
+        .as_ref()
+        .and_then(|rope| scaling_name(&rope.scaling));
     vec![
         kind.into(),
         spec.n_heads.into(),

@@ -20,7 +20,11 @@ use crate::session::Session;
 use crate::walk;
 
 /// Executes a plan.
-pub(crate) fn run(session: &mut Session, plan: &Plan, on_progress: OnProgress<'_>) -> Result<Rows, DbError> {
+pub(crate) fn run(
+    session: &mut Session,
+    plan: &Plan,
+    on_progress: OnProgress<'_>,
+) -> Result<Rows, DbError> {
     match plan {
         Plan::Use { path } => {
             session.open(path)?;
@@ -36,7 +40,9 @@ pub(crate) fn run(session: &mut Session, plan: &Plan, on_progress: OnProgress<'_
             layers::rows(db, layers.clone())
         }
         Plan::ShowModels { folder } => models::rows(folder),
-        Plan::ShowRelations { with_examples } => Ok(relations::list(session.relations(), *with_examples)),
+        Plan::ShowRelations { with_examples } => {
+            Ok(relations::list(session.relations(), *with_examples))
+        }
         Plan::ShowRelation { relation } => Ok(relations::one(relation)),
         Plan::CreateRelation { relation } => relations::create(session, relation),
         Plan::DropRelation { name } => relations::remove(session, name),

@@ -38,18 +38,30 @@ impl QueryTable {
             "CREATE TABLE rows (row INTEGER PRIMARY KEY{separator}{})",
             list.join(", ")
         ))?;
-        Ok(Self { connection, table, columns })
+        Ok(Self {
+            connection,
+            table,
+            columns,
+        })
     }
 
     /// Inserts rows `0..n`; `values` pushes one value per column.
-    pub(crate) fn fill(&self, n: usize, mut values: impl FnMut(usize, &mut Vec<SqlValue>)) -> Result<(), DbError> {
+    pub(crate) fn fill(
+        &self,
+        n: usize,
+        mut values: impl FnMut(usize, &mut Vec<SqlValue>),
+    ) -> Result<(), DbError> {
         let places = vec!["?"; self.columns.len() + 1].join(", ");
         self.connection.execute_batch("BEGIN")?;
-        let mut insert = self.connection.prepare(&format!("INSERT INTO rows VALUES ({places})"))?;
+        let mut insert = self
+            .connection
+            .prepare(&format!("INSERT INTO rows VALUES ({places})"))?;
         let mut row_values = Vec::with_capacity(self.columns.len() + 1);
         for row in 0..n {
             row_values.clear();
-            row_values.push(SqlValue::Integer(i64::try_from(row).expect("row counts fit i64")));
+            row_values.push(SqlValue::Integer(
+                i64::try_from(row).expect("row counts fit i64"),
+            ));
             values(row, &mut row_values);
             insert.execute(params_from_iter(&row_values))?;
         }
@@ -59,8 +71,16 @@ impl QueryTable {
     }
 
     /// Indices of the rows for which every term is true, in the order asked for, then as they were inserted.
-    pub(crate) fn select(&self, terms: &[&Filter], order: &[OrderKey]) -> Result<Vec<usize>, DbError> {
-        let mut sql = SqlText { text: "SELECT row FROM rows".to_owned(), values: Vec::new(), table: self.table };
+    pub(crate) fn select(
+        &self,
+        terms: &[&Filter],
+        order: &[OrderKey],
+    ) -> Result<Vec<usize>, DbError> {
+        let mut sql = SqlText {
+            text: "SELECT row FROM rows".to_owned(),
+            values: Vec::new(),
+            table: self.table,
+        };
         if !terms.is_empty() {
             sql.text.push_str(" WHERE ");
             sql.balanced(terms, " AND ");
@@ -73,9 +93,13 @@ impl QueryTable {
         }
         sql.text.push_str("row");
         let mut statement = self.connection.prepare(&sql.text)?;
-        let rows = statement.query_map(params_from_iter(&sql.values), |row| row.get::<_, i64>(0))?;
+        let rows =
+            statement.query_map(params_from_iter(&sql.values), |row| row.get::<_, i64>(0))?;
         let rows = rows.collect::<Result<Vec<i64>, _>>()?;
-        Ok(rows.into_iter().map(|row| usize::try_from(row).expect("rows are numbered from 0")).collect())
+        Ok(rows
+            .into_iter()
+            .map(|row| usize::try_from(row).expect("rows are numbered from 0"))
+            .collect())
     }
 }
 
@@ -134,14 +158,24 @@ impl SqlText {
                 });
                 self.value(value);
             }
-            Filter::Like { column, negated, pattern } => {
+            Filter::Like {
+                column,
+                negated,
+                pattern,
+            } => {
                 self.column(*column);
-                self.text.push_str(if *negated { " NOT LIKE " } else { " LIKE " });
+                self.text
+                    .push_str(if *negated { " NOT LIKE " } else { " LIKE " });
                 self.value(&Value::Text(pattern.clone()));
             }
-            Filter::In { column, negated, items } => {
+            Filter::In {
+                column,
+                negated,
+                items,
+            } => {
                 self.column(*column);
-                self.text.push_str(if *negated { " NOT IN (" } else { " IN (" });
+                self.text
+                    .push_str(if *negated { " NOT IN (" } else { " IN (" });
                 for (idx, item) in items.iter().enumerate() {
                     if idx > 0 {
                         self.text.push_str(", ");
@@ -150,16 +184,26 @@ impl SqlText {
                 }
                 self.text.push(')');
             }
-            Filter::Between { column, negated, low, high } => {
+            Filter::Between {
+                column,
+                negated,
+                low,
+                high,
+            } => {
                 self.column(*column);
-                self.text.push_str(if *negated { " NOT BETWEEN " } else { " BETWEEN " });
+                self.text.push_str(if *negated {
+                    " NOT BETWEEN "
+                } else {
+                    " BETWEEN "
+                });
                 self.value(low);
                 self.text.push_str(" AND ");
                 self.value(high);
             }
             Filter::IsNull { column, negated } => {
                 self.column(*column);
-                self.text.push_str(if *negated { " IS NOT NULL" } else { " IS NULL" });
+                self.text
+                    .push_str(if *negated { " IS NOT NULL" } else { " IS NULL" });
             }
         }
     }

@@ -8,17 +8,32 @@ use crate::relations::{Origin, Relation, Relations};
 use crate::rows::{Cell, Rows};
 use crate::session::Session;
 
-/// Answers shown as examples.
-const EXAMPLE_ANSWERS: usize = 3;
+/// Examples shown of a relation.
+const EXAMPLES_SHOWN: usize = 3;
 
 /// The relations of a model: the shipped ones and those that its vindex keeps.
 pub(crate) fn of_database(db: &Database) -> Result<Relations, DbError> {
-    let Some(vindex) = db.vindex() else { return Ok(Relations::shipped()) };
+    let Some(vindex) = db.vindex() else {
+        return Ok(Relations::shipped());
+    };
     let mut relations = Relations::shipped();
-    for RelationRow { name, templates, answers, answer_type, origin } in vindex.knowledge()?.relations()? {
+    for RelationRow {
+        name,
+        templates,
+        answers,
+        answer_type,
+        origin,
+    } in vindex.knowledge()?.relations()?
+    {
         match origin {
             RelationOrigin::User => {
-                relations.add(Relation { name, templates, answers, answer_type, origin: Origin::User });
+                relations.add(Relation {
+                    name,
+                    templates,
+                    answers,
+                    answer_type,
+                    origin: Origin::User,
+                });
             }
             RelationOrigin::Shipped => {}
         }
@@ -42,7 +57,7 @@ pub(super) fn list(relations: &Relations, with_examples: bool) -> Rows {
         ];
         if with_examples {
             row.push(relation.templates.first().cloned().into());
-            let examples: Vec<&str> = relation.answers.iter().take(EXAMPLE_ANSWERS).map(String::as_str).collect();
+            let examples = examples(relation);
             row.push(if examples.is_empty() { Cell::Null } else { examples.join(", ").into() });
         }
         rows.push(row);
@@ -50,21 +65,48 @@ pub(super) fn list(relations: &Relations, with_examples: bool) -> Rows {
     rows
 }
 
+/// Known pairs, or the first answers where there are none.
+fn examples(relation: &Relation) -> Vec<String> {
+    if relation.examples.is_empty() {
+        return relation.answers.iter().take(EXAMPLES_SHOWN).cloned().collect();
+    }
+    let pairs = relation.examples.iter().take(EXAMPLES_SHOWN);
+    pairs.map(|(entity, answer)| format!("{entity}: {answer}")).collect()
+}
+
 pub(super) fn one(relation: &Relation) -> Rows {
     let mut rows = Rows::new(&["relation", "part", "text"]);
-    let mut push = |part: &str, text: &str| rows.push(vec![relation.name.as_str().into(), part.into(), text.into()]);
+    let mut push = |part: &str, text: &str| {
+        rows.push(vec![
+            relation.name.as_str().into(),
+            part.into(),
+            text.into(),
+        ])
+    };
     if let Some(answer_type) = &relation.answer_type {
         push("type", answer_type);
     }
-    relation.templates.iter().for_each(|template| push("template", template));
-    relation.answers.iter().for_each(|answer| push("answer", answer));
+    relation
+        .templates
+        .iter()
+        .for_each(|template| push("template", template));
+    relation
+        .answers
+        .iter()
+        .for_each(|answer| push("answer", answer));
     rows
 }
 
 pub(super) fn create(session: &mut Session, relation: &Relation) -> Result<Rows, DbError> {
     let open = session.open.as_mut().ok_or(DbError::NoModel)?;
     if let Some(vindex) = open.database.vindex() {
-        let Relation { name, templates, answers, answer_type, origin: _ } = relation.clone();
+        let Relation {
+            name,
+            templates,
+            answers,
+            answer_type,
+            origin: _,
+        } = relation.clone();
         vindex.knowledge()?.create_relation(&RelationRow {
             name,
             templates,
@@ -76,7 +118,10 @@ pub(super) fn create(session: &mut Session, relation: &Relation) -> Result<Rows,
     open.relations.add(relation.clone());
     let mut rows = one(relation);
     if open.database.vindex().is_none() {
-        rows.note(format!("{} is no vindex: the relation lasts as long as this session", open.database.name()));
+        rows.note(format!(
+            "{} is no vindex: the relation lasts as long as this session",
+            open.database.name()
+        ));
     }
     Ok(rows)
 }

@@ -22,7 +22,10 @@ pub(super) fn opened(db: &Database) -> Result<Rows, DbError> {
         db.spec().n_layers().into(),
         count(tensors(db)?.iter().map(n_values).sum()),
     ]);
-    db.checkpoint().notes().iter().for_each(|note| rows.note(note));
+    db.checkpoint()
+        .notes()
+        .iter()
+        .for_each(|note| rows.note(note));
     Ok(rows)
 }
 
@@ -45,7 +48,10 @@ pub(super) fn rows(db: &Database, runtime: &Runtime) -> Result<Rows, DbError> {
     push("layers", spec.n_layers().into());
     push("d_model", spec.d_model.into());
     let layers = || 0..spec.n_layers();
-    push("d_mlp", distinct(layers().map(|layer| spec.n_features(layer))));
+    push(
+        "d_mlp",
+        distinct(layers().map(|layer| spec.n_features(layer))),
+    );
     let attention = |of: fn(&larql_models::spec::AttentionSpec) -> u32| {
         distinct(spec.layers.iter().map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => Some(u64::from(of(attention))),
@@ -58,32 +64,57 @@ pub(super) fn rows(db: &Database, runtime: &Runtime) -> Result<Rows, DbError> {
     push("vocabulary", spec.d_vocab.into());
     push("context_tokens", spec.n_ctx.into());
     push("parameters", count(tensors.iter().map(n_values).sum()));
-    push("features", count(layers().filter_map(|layer| spec.n_features(layer)).sum()));
+    push(
+        "features",
+        count(layers().filter_map(|layer| spec.n_features(layer)).sum()),
+    );
     push("weight_bytes", count(bytes_by_type.values().sum()));
     for (format, n_bytes) in &bytes_by_type {
         push(&format!("weight_bytes {format}"), count(*n_bytes));
     }
-    push("tokenizer", match db.tokenizer() {
-        Ok(tokenizer) => format!("{} tokens", tokenizer.n_vocab()).into(),
-        Err(_) => Cell::Null,
-    });
-    push("digest", db.vindex().map(|vindex| vindex.manifest().digest.as_str()).into());
+    push(
+        "tokenizer",
+        match db.tokenizer() {
+            Ok(tokenizer) => format!("{} tokens", tokenizer.n_vocab()).into(),
+            Err(_) => Cell::Null,
+        },
+    );
+    push(
+        "digest",
+        db.vindex()
+            .map(|vindex| vindex.manifest().digest.as_str())
+            .into(),
+    );
     push("source_digest", source_digest(db));
     push("profile", runtime.profile().name().into());
     push("threads", runtime.n_threads().into());
     if let Err(error) = db.tokenizer() {
         rows.note(format!("no tokenizer: {error}"));
     }
-    db.checkpoint().notes().iter().for_each(|note| rows.note(note));
+    db.checkpoint()
+        .notes()
+        .iter()
+        .for_each(|note| rows.note(note));
     Ok(rows)
 }
 
 /// The digest of the one file that a vindex was made from, or of each.
 fn source_digest(db: &Database) -> Cell {
-    let Some(vindex) = db.vindex() else { return Cell::Null };
-    let files: Vec<String> =
-        vindex.manifest().source.files.iter().map(|file| format!("{} {}", file.name, file.sha256)).collect();
-    if files.is_empty() { Cell::Null } else { files.join(", ").into() }
+    let Some(vindex) = db.vindex() else {
+        return Cell::Null;
+    };
+    let files: Vec<String> = vindex
+        .manifest()
+        .source
+        .files
+        .iter()
+        .map(|file| format!("{} {}", file.name, file.sha256))
+        .collect();
+    if files.is_empty() {
+        Cell::Null
+    } else {
+        files.join(", ").into()
+    }
 }
 
 pub(super) fn count(n: u64) -> Cell {
@@ -98,6 +129,11 @@ fn distinct(values: impl Iterator<Item = Option<u64>>) -> Cell {
     match kinds.as_slice() {
         [] => Cell::Null,
         [one] => count(*one),
-        [_, _, ..] => kinds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ").into(),
+        [_, _, ..] => kinds
+            .iter()
+            .map(u64::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+            .into(),
     }
 }

@@ -21,7 +21,10 @@ pub struct Step {
 }
 
 fn step(what: impl Into<String>, cost: impl Into<String>) -> Step {
-    Step { what: what.into(), cost: cost.into() }
+    Step {
+        what: what.into(),
+        cost: cost.into(),
+    }
 }
 
 impl fmt::Display for Plan {
@@ -41,28 +44,53 @@ impl Plan {
     pub fn steps(&self) -> Vec<Step> {
         match self {
             Self::Use { path } => {
-                vec![step(format!("open {}", path.display()), "headers"), step("forget the model before", "none")]
+                vec![
+                    step(format!("open {}", path.display()), "headers"),
+                    step("forget the model before", "none"),
+                ]
             }
             Self::Stats => vec![step("list facts about the model", "headers")],
-            Self::ShowLayers { layers } => vec![step(format!("list {}", layer_words(layers)), "headers")],
+            Self::ShowLayers { layers } => {
+                vec![step(format!("list {}", layer_words(layers)), "headers")]
+            }
             Self::ShowModels { folder } => {
-                vec![step(format!("list the models in {}", folder.display()), "headers of each")]
+                vec![step(
+                    format!("list the models in {}", folder.display()),
+                    "headers of each",
+                )]
             }
             Self::ShowRelations { with_examples } => {
-                let what = if *with_examples { "list relations with examples" } else { "list relations" };
+                let what = if *with_examples {
+                    "list relations with examples"
+                } else {
+                    "list relations"
+                };
                 vec![step(what, "none")]
             }
-            Self::ShowRelation { relation } => vec![step(format!("show relation {}", relation.name), "none")],
-            Self::CreateRelation { relation } => vec![step(format!("keep relation {}", relation.name), "a small write")],
-            Self::DropRelation { name } => vec![step(format!("forget relation {name}"), "a small write")],
+            Self::ShowRelation { relation } => {
+                vec![step(format!("show relation {}", relation.name), "none")]
+            }
+            Self::CreateRelation { relation } => vec![step(
+                format!("keep relation {}", relation.name),
+                "a small write",
+            )],
+            Self::DropRelation { name } => {
+                vec![step(format!("forget relation {name}"), "a small write")]
+            }
             Self::Describe(plan) => describe_steps(plan),
             Self::Infer { plan, n_tokens } => {
                 let mut steps = vec![
                     step("run the prompt", passes(1, *n_tokens)),
-                    step(format!("take the {} likeliest next tokens", plan.top), "none"),
+                    step(
+                        format!("take the {} likeliest next tokens", plan.top),
+                        "none",
+                    ),
                 ];
                 if let Some(n) = plan.generate {
-                    steps.push(step(format!("continue with at most {n} tokens"), format!("{n} forward passes of 1 token")));
+                    steps.push(step(
+                        format!("continue with at most {n} tokens"),
+                        format!("{n} forward passes of 1 token"),
+                    ));
                 }
                 steps
             }
@@ -70,10 +98,19 @@ impl Plan {
                 let position = plan.position.unwrap_or(n_tokens.saturating_sub(1));
                 vec![
                     step(
-                        format!("run the prompt and observe position {position} of {}", layer_words(&plan.layers)),
+                        format!(
+                            "run the prompt and observe position {position} of {}",
+                            layer_words(&plan.layers)
+                        ),
                         passes(1, *n_tokens),
                     ),
-                    step(format!("take the {} features of each layer that contribute most", plan.top), "one read of down per layer"),
+                    step(
+                        format!(
+                            "take the {} features of each layer that contribute most",
+                            plan.top
+                        ),
+                        "one read of down per layer",
+                    ),
                 ]
             }
             Self::Features(plan) => features_steps(plan),
@@ -84,17 +121,37 @@ impl Plan {
 }
 
 fn describe_steps(plan: &DescribePlan) -> Vec<Step> {
-    let names: Vec<&str> = plan.relations.iter().map(|relation| relation.name.as_str()).collect();
-    let n_templates: usize = plan.relations.iter().map(|relation| relation.templates.len()).sum();
+    let names: Vec<&str> = plan
+        .relations
+        .iter()
+        .map(|relation| relation.name.as_str())
+        .collect();
+    let n_templates: usize = plan
+        .relations
+        .iter()
+        .map(|relation| relation.templates.len())
+        .sum();
     let mut steps = vec![
-        step(format!("ask about \"{}\": {}", plan.entity, names.join(", ")), format!("{n_templates} prompts")),
-        step(format!("take the {} best answers of each", plan.top), "none"),
+        step(
+            format!("ask about \"{}\": {}", plan.entity, names.join(", ")),
+            format!("{n_templates} prompts"),
+        ),
+        step(
+            format!("take the {} best answers of each", plan.top),
+            "none",
+        ),
     ];
-    let layers = plan.layers.as_ref().map_or("all layers".to_owned(), layer_words);
+    let layers = plan
+        .layers
+        .as_ref()
+        .map_or("all layers".to_owned(), layer_words);
     match plan.detail {
         super::Detail::Brief => {}
         super::Detail::Normal | super::Detail::Verbose => {
-            steps.push(step(format!("attribute them to features and heads of {layers}"), "one pass over down and o"));
+            steps.push(step(
+                format!("attribute them to features and heads of {layers}"),
+                "one pass over down and o",
+            ));
         }
     }
     steps.push(step(format!("show {}", plan.detail.name()), "none"));
@@ -108,18 +165,35 @@ fn features_steps(plan: &FeaturesPlan) -> Vec<Step> {
     )];
     if let Some(nearest) = &plan.nearest {
         steps.push(step(
-            format!("compare gate rows with token {} of \"{}\"", nearest.token, nearest.text),
+            format!(
+                "compare gate rows with token {} of \"{}\"",
+                nearest.token, nearest.text
+            ),
             "one read of gate",
         ));
     }
-    let tokens = |rows: &str| step(format!("compute tokens of {rows}"), "the unembedding once per batch");
-    let filter = plan.filter.as_ref().map(Filter::conjuncts).unwrap_or_default();
+    let tokens = |rows: &str| {
+        step(
+            format!("compute tokens of {rows}"),
+            "the unembedding once per batch",
+        )
+    };
+    let filter = plan
+        .filter
+        .as_ref()
+        .map(Filter::conjuncts)
+        .unwrap_or_default();
     let is_late = |term: &&Filter| {
-        term.columns().iter().any(|idx| plan.table.columns[*idx].name.starts_with("token"))
+        term.columns()
+            .iter()
+            .any(|idx| plan.table.columns[*idx].name.starts_with("token"))
     };
     let (late, early): (Vec<&Filter>, Vec<&Filter>) = filter.into_iter().partition(is_late);
     if !early.is_empty() {
-        steps.push(step(format!("keep {}", words(plan.table, &early)), "one read per norm"));
+        steps.push(step(
+            format!("keep {}", words(plan.table, &early)),
+            "one read per norm",
+        ));
     }
     if plan.tokens == Tokens::Candidates {
         steps.push(tokens("every row left"));
@@ -127,30 +201,60 @@ fn features_steps(plan: &FeaturesPlan) -> Vec<Step> {
     if !late.is_empty() {
         steps.push(step(format!("keep {}", words(plan.table, &late)), "none"));
     }
-    steps.push(step(order_words(plan.table, &plan.order, "layer, feature"), "none"));
+    steps.push(step(
+        order_words(plan.table, &plan.order, "layer, feature"),
+        "none",
+    ));
     steps.push(step(format!("cut to {} rows", plan.limit), "none"));
     if plan.tokens == Tokens::Answer {
         steps.push(tokens("the rows left"));
     }
-    steps.push(step(format!("show {}", column_words(plan.table, &plan.columns)), "none"));
+    steps.push(step(
+        format!("show {}", column_words(plan.table, &plan.columns)),
+        "none",
+    ));
     steps
 }
 
 fn edges_steps(plan: &EdgesPlan) -> Vec<Step> {
-    let names: Vec<&str> = plan.relations.iter().map(|relation| relation.name.as_str()).collect();
-    let n_templates: usize = plan.relations.iter().map(|relation| relation.templates.len()).sum();
-    let relations = if names.is_empty() { "no relation".to_owned() } else { names.join(", ") };
+    let names: Vec<&str> = plan
+        .relations
+        .iter()
+        .map(|relation| relation.name.as_str())
+        .collect();
+    let n_templates: usize = plan
+        .relations
+        .iter()
+        .map(|relation| relation.templates.len())
+        .sum();
+    let relations = if names.is_empty() {
+        "no relation".to_owned()
+    } else {
+        names.join(", ")
+    };
     let mut steps = vec![step(
         format!("ask about {}: {relations}", quoted(&plan.entities)),
         format!("{} prompts", n_templates * plan.entities.len()),
     )];
-    steps.push(step(format!("take the {} best answers of each", plan.top), "none"));
+    steps.push(step(
+        format!("take the {} best answers of each", plan.top),
+        "none",
+    ));
     if let Some(filter) = &plan.filter {
-        steps.push(step(format!("keep {}", words(&EDGES, &filter.conjuncts())), "none"));
+        steps.push(step(
+            format!("keep {}", words(&EDGES, &filter.conjuncts())),
+            "none",
+        ));
     }
-    steps.push(step(order_words(&EDGES, &plan.order, "entity, relation, rank as asked"), "none"));
+    steps.push(step(
+        order_words(&EDGES, &plan.order, "entity, relation, rank as asked"),
+        "none",
+    ));
     steps.push(step(format!("cut to {} rows", plan.limit), "none"));
-    steps.push(step(format!("show {}", column_words(&EDGES, &plan.columns)), "none"));
+    steps.push(step(
+        format!("show {}", column_words(&EDGES, &plan.columns)),
+        "none",
+    ));
     steps
 }
 
@@ -179,24 +283,42 @@ fn list_words(layers: &[usize]) -> String {
     if ranges.is_empty() {
         return "no layer".to_owned();
     }
-    ranges.iter().map(layer_words).collect::<Vec<_>>().join(", ")
+    ranges
+        .iter()
+        .map(layer_words)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn column_words(table: &Table, columns: &[usize]) -> String {
-    columns.iter().map(|idx| table.columns[*idx].name).collect::<Vec<_>>().join(", ")
+    columns
+        .iter()
+        .map(|idx| table.columns[*idx].name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn order_words(table: &Table, order: &[OrderKey], ties: &str) -> String {
     let keys: Vec<String> = order
         .iter()
-        .map(|key| format!("{}{}", table.columns[key.column].name, if key.descending { " DESC" } else { "" }))
+        .map(|key| {
+            format!(
+                "{}{}",
+                table.columns[key.column].name,
+                if key.descending { " DESC" } else { "" }
+            )
+        })
         .chain([ties.to_owned()])
         .collect();
     format!("order by {}", keys.join(", "))
 }
 
 fn quoted(texts: &[String]) -> String {
-    let mut list: Vec<String> = texts.iter().take(ITEMS_SHOWN).map(|text| format!("\"{text}\"")).collect();
+    let mut list: Vec<String> = texts
+        .iter()
+        .take(ITEMS_SHOWN)
+        .map(|text| format!("\"{text}\""))
+        .collect();
     if texts.len() > ITEMS_SHOWN {
         list.push(format!("and {} more", texts.len() - ITEMS_SHOWN));
     }
@@ -204,7 +326,11 @@ fn quoted(texts: &[String]) -> String {
 }
 
 fn words(table: &Table, terms: &[&Filter]) -> String {
-    terms.iter().map(|term| filter_words(table, term, true)).collect::<Vec<_>>().join(" AND ")
+    terms
+        .iter()
+        .map(|term| filter_words(table, term, true))
+        .collect::<Vec<_>>()
+        .join(" AND ")
 }
 
 /// A filter as it could be written.
@@ -217,7 +343,10 @@ fn filter_words(table: &Table, filter: &Filter, in_and: bool) -> String {
             if in_and { text } else { format!("({text})") }
         }
         Filter::Or(terms) => {
-            let terms: Vec<String> = terms.iter().map(|term| filter_words(table, term, false)).collect();
+            let terms: Vec<String> = terms
+                .iter()
+                .map(|term| filter_words(table, term, false))
+                .collect();
             format!("({})", terms.join(" OR "))
         }
         Filter::Not(inner) => format!("NOT ({})", filter_words(table, inner, true)),
@@ -232,16 +361,35 @@ fn filter_words(table: &Table, filter: &Filter, in_and: bool) -> String {
             };
             format!("{} {op} {}", name(column), value_words(value))
         }
-        Filter::Like { column, negated, pattern } => format!("{}{} LIKE \"{pattern}\"", name(column), not(negated)),
-        Filter::In { column, negated, items } => {
+        Filter::Like {
+            column,
+            negated,
+            pattern,
+        } => format!("{}{} LIKE \"{pattern}\"", name(column), not(negated)),
+        Filter::In {
+            column,
+            negated,
+            items,
+        } => {
             let mut list: Vec<String> = items.iter().take(ITEMS_SHOWN).map(value_words).collect();
             if items.len() > ITEMS_SHOWN {
                 list.push(format!("and {} more", items.len() - ITEMS_SHOWN));
             }
             format!("{}{} IN ({})", name(column), not(negated), list.join(", "))
         }
-        Filter::Between { column, negated, low, high } => {
-            format!("{}{} BETWEEN {} AND {}", name(column), not(negated), value_words(low), value_words(high))
+        Filter::Between {
+            column,
+            negated,
+            low,
+            high,
+        } => {
+            format!(
+                "{}{} BETWEEN {} AND {}",
+                name(column),
+                not(negated),
+                value_words(low),
+                value_words(high)
+            )
         }
         Filter::IsNull { column, negated } => format!("{} IS{} NULL", name(column), not(negated)),
     }

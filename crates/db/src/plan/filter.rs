@@ -130,41 +130,94 @@ pub(crate) fn bind_filter(table: &Table, expr: &Expr) -> Result<Filter, DbError>
     let filter = bind(table, expr)?;
     let n_values = filter.n_values();
     if n_values > VALUES_MAX {
-        return Err(refuse(expr.span(), format!("WHERE has {n_values} constants, at most {VALUES_MAX} are allowed")));
+        return Err(refuse(
+            expr.span(),
+            format!("WHERE has {n_values} constants, at most {VALUES_MAX} are allowed"),
+        ));
     }
     Ok(filter)
 }
 
 fn bind(table: &Table, expr: &Expr) -> Result<Filter, DbError> {
-    let all = |terms: &[Expr]| terms.iter().map(|term| bind(table, term)).collect::<Result<Vec<_>, _>>();
+    let all = |terms: &[Expr]| {
+        terms
+            .iter()
+            .map(|term| bind(table, term))
+            .collect::<Result<Vec<_>, _>>()
+    };
     Ok(match expr {
         Expr::And { terms, span: _ } => Filter::And(all(terms)?),
         Expr::Or { terms, span: _ } => Filter::Or(all(terms)?),
         Expr::Not { inner, span: _ } => Filter::Not(Box::new(bind(table, inner)?)),
-        Expr::Compare { left, op, right, span } => bind_compare(table, left, *op, right, *span)?,
-        Expr::Like { column, negated, pattern, span: _ } => {
+        Expr::Compare {
+            left,
+            op,
+            right,
+            span,
+        } => bind_compare(table, left, *op, right, *span)?,
+        Expr::Like {
+            column,
+            negated,
+            pattern,
+            span: _,
+        } => {
             let idx = find_column(table, column)?;
             if table.columns[idx].kind != ColumnType::Text {
                 return Err(refuse(
                     column.span,
-                    format!("LIKE compares text, `{}` is a number", table.columns[idx].name),
+                    format!(
+                        "LIKE compares text, `{}` is a number",
+                        table.columns[idx].name
+                    ),
                 ));
             }
-            Filter::Like { column: idx, negated: *negated, pattern: pattern.value.clone() }
+            Filter::Like {
+                column: idx,
+                negated: *negated,
+                pattern: pattern.value.clone(),
+            }
         }
-        Expr::In { column, negated, items, span: _ } => {
+        Expr::In {
+            column,
+            negated,
+            items,
+            span: _,
+        } => {
             let idx = find_column(table, column)?;
-            let items = items.iter().map(|item| constant(table, idx, item)).collect::<Result<_, _>>()?;
-            Filter::In { column: idx, negated: *negated, items }
+            let items = items
+                .iter()
+                .map(|item| constant(table, idx, item))
+                .collect::<Result<_, _>>()?;
+            Filter::In {
+                column: idx,
+                negated: *negated,
+                items,
+            }
         }
-        Expr::Between { column, negated, low, high, span: _ } => {
+        Expr::Between {
+            column,
+            negated,
+            low,
+            high,
+            span: _,
+        } => {
             let idx = find_column(table, column)?;
             let (low, high) = (constant(table, idx, low)?, constant(table, idx, high)?);
-            Filter::Between { column: idx, negated: *negated, low, high }
+            Filter::Between {
+                column: idx,
+                negated: *negated,
+                low,
+                high,
+            }
         }
-        Expr::IsNull { column, negated, span: _ } => {
-            Filter::IsNull { column: find_column(table, column)?, negated: *negated }
-        }
+        Expr::IsNull {
+            column,
+            negated,
+            span: _,
+        } => Filter::IsNull {
+            column: find_column(table, column)?,
+            negated: *negated,
+        },
     })
 }
 
@@ -178,21 +231,36 @@ fn bind_compare(
     match (left, right) {
         (Operand::Column(column), Operand::Literal(literal)) => {
             let column = find_column(table, column)?;
-            Ok(Filter::Compare { column, op, value: constant(table, column, literal)? })
+            Ok(Filter::Compare {
+                column,
+                op,
+                value: constant(table, column, literal)?,
+            })
         }
         (Operand::Literal(literal), Operand::Column(column)) => {
             let column = find_column(table, column)?;
-            Ok(Filter::Compare { column, op: flipped(op), value: constant(table, column, literal)? })
+            Ok(Filter::Compare {
+                column,
+                op: flipped(op),
+                value: constant(table, column, literal)?,
+            })
         }
         (Operand::Column(column), Operand::Column(other)) => {
             find_column(table, column)?;
             let hint = format!("to compare with text, quote it: \"{}\"", other.name);
-            Err(refuse(other.span, format!("`{}` is compared with a name, not with a constant", column.name))
-                .with_hint(hint))
+            Err(refuse(
+                other.span,
+                format!(
+                    "`{}` is compared with a name, not with a constant",
+                    column.name
+                ),
+            )
+            .with_hint(hint))
         }
-        (Operand::Literal(_), Operand::Literal(_)) => {
-            Err(refuse(span, "a comparison of two constants selects nothing: one side must be a column".to_owned()))
-        }
+        (Operand::Literal(_), Operand::Literal(_)) => Err(refuse(
+            span,
+            "a comparison of two constants selects nothing: one side must be a column".to_owned(),
+        )),
     }
 }
 
@@ -214,14 +282,25 @@ pub(crate) fn find_column(table: &Table, ident: &Ident) -> Result<usize, DbError
         return Ok(idx);
     }
     let name = &ident.name;
-    if ["gate_dot", "cosine"].iter().any(|nearest| name.eq_ignore_ascii_case(nearest)) && table.name == "FEATURES" {
-        return Err(refuse(ident.span, format!("column `{name}` exists only with NEAREST TO"))
-            .with_hint("SELECT * FROM FEATURES NEAREST TO \"text\"".to_owned()));
+    if ["gate_dot", "cosine"]
+        .iter()
+        .any(|nearest| name.eq_ignore_ascii_case(nearest))
+        && table.name == "FEATURES"
+    {
+        return Err(refuse(
+            ident.span,
+            format!("column `{name}` exists only with NEAREST TO"),
+        )
+        .with_hint("SELECT * FROM FEATURES NEAREST TO \"text\"".to_owned()));
     }
-    let suggestion = did_you_mean(name, table.names()).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+    let suggestion = did_you_mean(name, table.names())
+        .map_or(String::new(), |n| format!("; did you mean `{n}`?"));
     let known = table.names().join(", ");
-    Err(refuse(ident.span, format!("unknown column `{name}` of {}{suggestion}", table.name))
-        .with_hint(format!("known: {known}")))
+    Err(refuse(
+        ident.span,
+        format!("unknown column `{name}` of {}{suggestion}", table.name),
+    )
+    .with_hint(format!("known: {known}")))
 }
 
 /// A constant that a column can be compared with.
@@ -232,15 +311,32 @@ fn constant(table: &Table, column: usize, literal: &Literal) -> Result<Value, Db
         LiteralValue::Integer(n) => (Value::Integer(*n), ColumnType::Integer),
         LiteralValue::Float(x) => (Value::Real(*x), ColumnType::Real),
         LiteralValue::Boolean(_) => {
-            return Err(refuse(literal.span, format!("`{}` is {}, not TRUE or FALSE", column.name, column.kind.name())));
+            return Err(refuse(
+                literal.span,
+                format!(
+                    "`{}` is {}, not TRUE or FALSE",
+                    column.name,
+                    column.kind.name()
+                ),
+            ));
         }
         LiteralValue::Null => {
             let hint = format!("{0} IS NULL, {0} IS NOT NULL", column.name);
-            return Err(refuse(literal.span, "nothing compares with NULL".to_owned()).with_hint(hint));
+            return Err(
+                refuse(literal.span, "nothing compares with NULL".to_owned()).with_hint(hint),
+            );
         }
     };
     if kind.name() == column.kind.name() {
         return Ok(value);
     }
-    Err(refuse(literal.span, format!("`{}` is {}, it cannot be compared with {}", column.name, column.kind.name(), kind.name())))
+    Err(refuse(
+        literal.span,
+        format!(
+            "`{}` is {}, it cannot be compared with {}",
+            column.name,
+            column.kind.name(),
+            kind.name()
+        ),
+    ))
 }

@@ -20,7 +20,10 @@ use crate::relations::Relation;
 
 pub use asked::{DESCRIBE_TOP, DescribePlan, Detail, INFER_TOP, InferPlan, WALK_TOP, WalkPlan};
 pub use explain::Step;
-pub use select::{EDGES_RANK_MAX, EDGES_TOP, EdgesPlan, FeaturesPlan, LIMIT_DEFAULT, NearestPlan, OrderKey, Tokens};
+pub use select::{
+    EDGES_RANK_MAX, EDGES_TOP, EdgesPlan, FeaturesPlan, LIMIT_DEFAULT, NearestPlan, OrderKey,
+    Tokens,
+};
 
 /// A statement that can be executed.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +92,11 @@ pub enum Plan {
 
 /// A refusal that points at the text.
 pub(crate) fn refuse(span: Span, message: impl Into<String>) -> DbError {
-    DbError::Query { span, message: message.into(), hint: None }
+    DbError::Query {
+        span,
+        message: message.into(),
+        hint: None,
+    }
 }
 
 impl DbError {

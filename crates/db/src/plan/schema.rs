@@ -95,10 +95,16 @@ const FEATURE_COLUMNS: &[Column] = &[
 ];
 
 /// FFN features, one row each.
-pub static FEATURES: Table = Table { name: "FEATURES", columns: FEATURE_COLUMNS.split_at(8).0 };
+pub static FEATURES: Table = Table {
+    name: "FEATURES",
+    columns: FEATURE_COLUMNS.split_at(8).0,
+};
 
 /// FFN features beside a text's vector.
-pub static FEATURES_NEAREST: Table = Table { name: "FEATURES", columns: FEATURE_COLUMNS };
+pub static FEATURES_NEAREST: Table = Table {
+    name: "FEATURES",
+    columns: FEATURE_COLUMNS,
+};
 
 /// Columns of `EDGES`, by index.
 pub mod edge_column {
@@ -130,7 +136,9 @@ pub static EDGES: Table = Table {
 impl Table {
     /// Index of a column; names are written in any case.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+        self.columns
+            .iter()
+            .position(|column| column.name.eq_ignore_ascii_case(name))
     }
 
     /// Names of the columns, in order.

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use larql_lql::ast::{
-    Columns, CompareOp, Direction, Expr, Ident, Literal, LiteralValue, Nearest, Operand, OrderKey as AstOrderKey, Select,
-    ShowFeatures,
+    Columns, CompareOp, Direction, Expr, Ident, Literal, LiteralValue, Nearest, Operand,
+    OrderKey as AstOrderKey, Select, ShowFeatures,
 };
 use rusqlite::types::Value as SqlValue;
 
@@ -106,47 +106,89 @@ pub struct EdgesPlan {
     pub limit_given: bool,
 }
 
-const TOKEN_COLUMNS: [usize; 3] = [feature_column::TOKEN, feature_column::TOKEN_SCORE, feature_column::TOKENS];
+const TOKEN_COLUMNS: [usize; 3] = [
+    feature_column::TOKEN,
+    feature_column::TOKEN_SCORE,
+    feature_column::TOKENS,
+];
 
 impl Binder<'_> {
     pub(super) fn show_features(&self, node: &ShowFeatures) -> Result<FeaturesPlan, DbError> {
-        let ShowFeatures { layer, filter, limit, span } = node;
+        let ShowFeatures {
+            layer,
+            filter,
+            limit,
+            span,
+        } = node;
         let db = self.database(*span)?;
         self.require_features(db, *span)?;
         let layer = self.layer(db, *layer)?;
-        let filter = filter.as_ref().map(|expr| bind_filter(&FEATURES, expr)).transpose()?;
+        let filter = filter
+            .as_ref()
+            .map(|expr| bind_filter(&FEATURES, expr))
+            .transpose()?;
         let columns = (0..FEATURES.columns.len()).collect();
         let (limit, limit_given) = self.limit(*limit)?;
         let nearest = None;
         let order = Vec::new();
-        self.features_plan(&FEATURES, columns, layer..=layer, nearest, filter, order, (limit, limit_given))
+        self.features_plan(
+            &FEATURES,
+            columns,
+            layer..=layer,
+            nearest,
+            filter,
+            order,
+            (limit, limit_given),
+        )
     }
 
     pub(super) fn features(&self, node: &Select) -> Result<FeaturesPlan, DbError> {
-        let Select { columns, source: _, nearest, filter, order_by, limit, span } = node;
+        let Select {
+            columns,
+            source: _,
+            nearest,
+            filter,
+            order_by,
+            limit,
+            span,
+        } = node;
         let db = self.database(*span)?;
         self.require_features(db, *span)?;
         let last = db.spec().n_layers().saturating_sub(1);
         let (table, layers) = match nearest.as_ref() {
             None => (&FEATURES, 0..=last),
             Some(Nearest { layer: None, .. }) => (&FEATURES_NEAREST, 0..=last),
-            Some(Nearest { layer: Some(layer), .. }) => {
+            Some(Nearest {
+                layer: Some(layer), ..
+            }) => {
                 let layer = self.layer(db, *layer)?;
                 (&FEATURES_NEAREST, layer..=layer)
             }
         };
         let columns = select_list(table, columns)?;
-        let filter = filter.as_ref().map(|expr| bind_filter(table, expr)).transpose()?;
+        let filter = filter
+            .as_ref()
+            .map(|expr| bind_filter(table, expr))
+            .transpose()?;
         let mut order = order_keys(table, order_by)?;
         if nearest.is_some() && order.is_empty() {
-            order.push(OrderKey { column: feature_column::GATE_DOT, descending: true });
+            order.push(OrderKey {
+                column: feature_column::GATE_DOT,
+                descending: true,
+            });
         }
         let limit = self.limit(*limit)?;
-        let nearest = nearest.as_ref().map(|nearest| self.nearest(nearest)).transpose()?;
+        let nearest = nearest
+            .as_ref()
+            .map(|nearest| self.nearest(nearest))
+            .transpose()?;
         self.features_plan(table, columns, layers, nearest, filter, order, limit)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the clauses of one statement, all required")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the clauses of one statement, all required"
+    )]
     fn features_plan(
         &self,
         table: &'static Table,
@@ -157,12 +199,19 @@ impl Binder<'_> {
         order: Vec<OrderKey>,
         (limit, limit_given): (usize, bool),
     ) -> Result<FeaturesPlan, DbError> {
-        let layers = accepted(table, feature_column::LAYER, filter.as_ref(), layers.map(Value::from))?;
+        let layers = accepted(
+            table,
+            feature_column::LAYER,
+            filter.as_ref(),
+            layers.map(Value::from),
+        )?;
         let layers: Vec<usize> = layers.iter().filter_map(Value::as_index).collect();
         let spec = self.db.map(crate::database::Database::spec);
         let n_features = |layer: &usize| spec.and_then(|spec| spec.n_features(*layer)).unwrap_or(0);
         let is_token = |column: &usize| TOKEN_COLUMNS.contains(column);
-        let filters_tokens = filter.as_ref().is_some_and(|filter| filter.columns().iter().any(is_token));
+        let filters_tokens = filter
+            .as_ref()
+            .is_some_and(|filter| filter.columns().iter().any(is_token));
         let tokens = if filters_tokens || order.iter().any(|key| is_token(&key.column)) {
             Tokens::Candidates
         } else if columns.iter().any(is_token) {
@@ -186,10 +235,20 @@ impl Binder<'_> {
     }
 
     pub(super) fn edges(&self, node: &Select) -> Result<EdgesPlan, DbError> {
-        let Select { columns, source, nearest, filter, order_by, limit, span } = node;
+        let Select {
+            columns,
+            source,
+            nearest,
+            filter,
+            order_by,
+            limit,
+            span,
+        } = node;
         if let Some(nearest) = nearest {
-            return Err(refuse(nearest.span, "NEAREST TO compares features, EDGES has none")
-                .with_hint("SELECT * FROM FEATURES NEAREST TO \"text\""));
+            return Err(
+                refuse(nearest.span, "NEAREST TO compares features, EDGES has none")
+                    .with_hint("SELECT * FROM FEATURES NEAREST TO \"text\""),
+            );
         }
         let db = self.database(*span)?;
         self.require_run(db, *span)?;
@@ -200,10 +259,16 @@ impl Binder<'_> {
                 self.relation(name, literal.span)?;
             }
         }
-        let filter = filter.as_ref().map(|expr| bind_filter(&EDGES, expr)).transpose()?;
+        let filter = filter
+            .as_ref()
+            .map(|expr| bind_filter(&EDGES, expr))
+            .transpose()?;
         let (limit, limit_given) = self.limit(*limit)?;
         let unbound = || {
-            refuse(source.span, "FROM EDGES asks the model: bind the entity, e.g. WHERE entity = \"France\"")
+            refuse(
+                source.span,
+                "FROM EDGES asks the model: bind the entity, e.g. WHERE entity = \"France\"",
+            )
         };
         let entities = bound_entities(filter.as_ref()).ok_or_else(unbound)?;
         if entities.iter().any(|entity| entity.trim().is_empty()) {
@@ -215,17 +280,31 @@ impl Binder<'_> {
             filter.as_ref(),
             entities.into_iter().map(Value::Text),
         )?;
-        let names = self.relations.iter().map(|relation| Value::Text(relation.name.clone()));
+        let names = self
+            .relations
+            .iter()
+            .map(|relation| Value::Text(relation.name.clone()));
         let wanted = accepted(&EDGES, edge_column::RELATION, filter.as_ref(), names)?;
         let relations = self
             .relations
             .iter()
-            .filter(|relation| wanted.iter().any(|name| *name == Value::Text(relation.name.clone())))
+            .filter(|relation| {
+                wanted
+                    .iter()
+                    .any(|name| *name == Value::Text(relation.name.clone()))
+            })
             .cloned()
             .collect();
         let is_rank = |term: &&Filter| only_column(term) == Some(edge_column::RANK);
-        let top_given = filter.as_ref().is_some_and(|filter| filter.conjuncts().iter().any(is_rank));
-        let ranks = accepted(&EDGES, edge_column::RANK, filter.as_ref(), (1..=EDGES_RANK_MAX).map(Value::from))?;
+        let top_given = filter
+            .as_ref()
+            .is_some_and(|filter| filter.conjuncts().iter().any(is_rank));
+        let ranks = accepted(
+            &EDGES,
+            edge_column::RANK,
+            filter.as_ref(),
+            (1..=EDGES_RANK_MAX).map(Value::from),
+        )?;
         let highest = ranks.iter().filter_map(Value::as_index).max().unwrap_or(0);
         Ok(EdgesPlan {
             columns,
@@ -249,7 +328,10 @@ fn select_list(table: &Table, columns: &Columns) -> Result<Vec<usize>, DbError> 
             for name in names {
                 let column = find_column(table, name)?;
                 if list.contains(&column) {
-                    return Err(refuse(name.span, format!("column `{}` is given twice", name.name)));
+                    return Err(refuse(
+                        name.span,
+                        format!("column `{}` is given twice", name.name),
+                    ));
                 }
                 list.push(column);
             }
@@ -260,16 +342,27 @@ fn select_list(table: &Table, columns: &Columns) -> Result<Vec<usize>, DbError> 
 
 fn order_keys(table: &Table, keys: &[AstOrderKey]) -> Result<Vec<OrderKey>, DbError> {
     let mut list: Vec<OrderKey> = Vec::with_capacity(keys.len());
-    for AstOrderKey { column, direction, span: _ } in keys {
+    for AstOrderKey {
+        column,
+        direction,
+        span: _,
+    } in keys
+    {
         let idx = find_column(table, column)?;
         if list.iter().any(|key| key.column == idx) {
-            return Err(refuse(column.span, format!("ORDER BY names `{}` twice", column.name)));
+            return Err(refuse(
+                column.span,
+                format!("ORDER BY names `{}` twice", column.name),
+            ));
         }
         let descending = match direction {
             Direction::Ascending => false,
             Direction::Descending => true,
         };
-        list.push(OrderKey { column: idx, descending });
+        list.push(OrderKey {
+            column: idx,
+            descending,
+        });
     }
     Ok(list)
 }
@@ -278,19 +371,38 @@ fn order_keys(table: &Table, keys: &[AstOrderKey]) -> Result<Vec<OrderKey>, DbEr
 fn relation_names(expr: &Expr) -> Vec<&Literal> {
     let is_relation = |ident: &Ident| EDGES.find(&ident.name) == Some(edge_column::RELATION);
     match expr {
-        Expr::And { terms, span: _ } | Expr::Or { terms, span: _ } => terms.iter().flat_map(relation_names).collect(),
+        Expr::And { terms, span: _ } | Expr::Or { terms, span: _ } => {
+            terms.iter().flat_map(relation_names).collect()
+        }
         Expr::Not { inner, span: _ } => relation_names(inner),
-        Expr::Compare { left, op: CompareOp::Eq | CompareOp::Ne, right, span: _ } => match (left, right) {
+        Expr::Compare {
+            left,
+            op: CompareOp::Eq | CompareOp::Ne,
+            right,
+            span: _,
+        } => match (left, right) {
             (Operand::Column(column), Operand::Literal(literal))
             | (Operand::Literal(literal), Operand::Column(column))
                 if is_relation(column) =>
             {
                 vec![literal]
             }
-            (Operand::Column(_) | Operand::Literal(_), Operand::Column(_) | Operand::Literal(_)) => vec![],
+            (
+                Operand::Column(_) | Operand::Literal(_),
+                Operand::Column(_) | Operand::Literal(_),
+            ) => vec![],
         },
-        Expr::In { column, negated: _, items, span: _ } if is_relation(column) => items.iter().collect(),
-        Expr::Compare { .. } | Expr::In { .. } | Expr::Like { .. } | Expr::Between { .. } | Expr::IsNull { .. } => vec![],
+        Expr::In {
+            column,
+            negated: _,
+            items,
+            span: _,
+        } if is_relation(column) => items.iter().collect(),
+        Expr::Compare { .. }
+        | Expr::In { .. }
+        | Expr::Like { .. }
+        | Expr::Between { .. }
+        | Expr::IsNull { .. } => vec![],
     }
 }
 
@@ -318,23 +430,44 @@ fn accepted(
         }
     }
     let terms = filter.map(Filter::conjuncts).unwrap_or_default();
-    let terms: Vec<&Filter> = terms.into_iter().filter(|term| only_column(term) == Some(column)).collect();
+    let terms: Vec<&Filter> = terms
+        .into_iter()
+        .filter(|term| only_column(term) == Some(column))
+        .collect();
     if terms.is_empty() {
         return Ok(distinct);
     }
     let rows = QueryTable::new(table, vec![column])?;
-    rows.fill(distinct.len(), |row, values| values.push(SqlValue::from(&distinct[row])))?;
-    Ok(rows.select(&terms, &[])?.into_iter().map(|row| distinct[row].clone()).collect())
+    rows.fill(distinct.len(), |row, values| {
+        values.push(SqlValue::from(&distinct[row]))
+    })?;
+    Ok(rows
+        .select(&terms, &[])?
+        .into_iter()
+        .map(|row| distinct[row].clone())
+        .collect())
 }
 
 /// The entities that a filter names by `=` or `IN` in one of the terms that must hold.
 fn bound_entities(filter: Option<&Filter>) -> Option<Vec<String>> {
-    let texts = |items: &[Value]| items.iter().cloned().filter_map(Value::into_text).collect::<Vec<_>>();
+    let texts = |items: &[Value]| {
+        items
+            .iter()
+            .cloned()
+            .filter_map(Value::into_text)
+            .collect::<Vec<_>>()
+    };
     filter?.conjuncts().into_iter().find_map(|term| match term {
-        Filter::Compare { column: edge_column::ENTITY, op: CompareOp::Eq, value } => {
-            Some(texts(std::slice::from_ref(value)))
-        }
-        Filter::In { column: edge_column::ENTITY, negated: false, items } => Some(texts(items)),
+        Filter::Compare {
+            column: edge_column::ENTITY,
+            op: CompareOp::Eq,
+            value,
+        } => Some(texts(std::slice::from_ref(value))),
+        Filter::In {
+            column: edge_column::ENTITY,
+            negated: false,
+            items,
+        } => Some(texts(items)),
         Filter::And(_)
         | Filter::Or(_)
         | Filter::Not(_)

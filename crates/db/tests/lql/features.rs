@@ -1,6 +1,8 @@
 //! What features say, against the definition written out.
 
-use larql_db::features::{down_norms, feature_tokens, gate_dots, gate_norms, token_vector, up_norms};
+use larql_db::features::{
+    down_norms, feature_tokens, gate_dots, gate_norms, token_vector, up_norms,
+};
 use larql_db::{Cell, DbError};
 use larql_engine::EngineError;
 use larql_models::roles::{LayerTensor, TensorRole};
@@ -37,14 +39,22 @@ fn tokens_are_the_unembedding_times_the_weighted_down_column() {
             .collect();
         let mut logits: Vec<(usize, f64)> = embedding
             .chunks_exact(d_model)
-            .map(|row| row.iter().zip(&direction).map(|(w, x)| f64::from(*w) * x).sum())
+            .map(|row| {
+                row.iter()
+                    .zip(&direction)
+                    .map(|(w, x)| f64::from(*w) * x)
+                    .sum()
+            })
             .enumerate()
             .collect();
         logits.sort_by(|a, b| b.1.total_cmp(&a.1));
         assert_eq!(tokens.len(), 4);
         for ((id, score), (want_id, want)) in tokens.iter().zip(&logits) {
             assert_eq!(*id as usize, *want_id, "feature {feature}");
-            assert!((f64::from(*score) - want).abs() < 1e-4 * want.abs().max(1.0), "{score} {want}");
+            assert!(
+                (f64::from(*score) - want).abs() < 1e-4 * want.abs().max(1.0),
+                "{score} {want}"
+            );
         }
     }
     assert_eq!(got[1], got[4]);
@@ -55,8 +65,11 @@ fn tokens_are_the_unembedding_times_the_weighted_down_column() {
 fn norms_are_those_of_rows_and_columns() {
     let mut session = atlas_session();
     let (db, runtime) = session.database_and_runtime().unwrap();
-    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-    let close = |got: f32, want: f64| assert!((f64::from(got) - want).abs() < 1e-5 * want, "{got} {want}");
+    let norm = |values: &mut dyn Iterator<Item = f32>| {
+        values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt()
+    };
+    let close =
+        |got: f32, want: f64| assert!((f64::from(got) - want).abs() < 1e-5 * want, "{got} {want}");
     let (gate, cols) = matrix(db, of_layer(LayerTensor::Gate));
     let (up, _) = matrix(db, of_layer(LayerTensor::Up));
     let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
@@ -65,9 +78,18 @@ fn norms_are_those_of_rows_and_columns() {
     let downs = down_norms(db, runtime, LAYER).unwrap();
     assert_eq!((gates.len(), ups.len(), downs.len()), (d_mlp, d_mlp, d_mlp));
     for feature in [0, 63, 64, 255, 256, 767] {
-        close(gates[feature], norm(&mut gate[feature * cols..][..cols].iter().copied()));
-        close(ups[feature], norm(&mut up[feature * cols..][..cols].iter().copied()));
-        close(downs[feature], norm(&mut down.iter().skip(feature).step_by(d_mlp).copied()));
+        close(
+            gates[feature],
+            norm(&mut gate[feature * cols..][..cols].iter().copied()),
+        );
+        close(
+            ups[feature],
+            norm(&mut up[feature * cols..][..cols].iter().copied()),
+        );
+        close(
+            downs[feature],
+            norm(&mut down.iter().skip(feature).step_by(d_mlp).copied()),
+        );
     }
 }
 
@@ -89,14 +111,27 @@ fn the_vector_of_a_token_is_its_embedding_as_the_ffn_norm_passes_it_on() {
         assert!((f64::from(*got) - x / rms * f64::from(*w)).abs() < 1e-4);
     }
     let dots = gate_dots(db, runtime, LAYER, &vector).unwrap();
-    let want: f64 = gate[700 * d_model..][..d_model].iter().zip(&vector).map(|(g, x)| f64::from(*g) * f64::from(*x)).sum();
-    assert!((f64::from(dots[700]) - want).abs() < 1e-3, "{} {want}", dots[700]);
+    let want: f64 = gate[700 * d_model..][..d_model]
+        .iter()
+        .zip(&vector)
+        .map(|(g, x)| f64::from(*g) * f64::from(*x))
+        .sum();
+    assert!(
+        (f64::from(dots[700]) - want).abs() < 1e-3,
+        "{} {want}",
+        dots[700]
+    );
 }
 
 #[test]
 fn an_interrupt_ends_the_statement_and_the_next_one_runs() {
     let mut session = atlas_session();
-    let interrupt = session.database_and_runtime().unwrap().1.interrupt().clone();
+    let interrupt = session
+        .database_and_runtime()
+        .unwrap()
+        .1
+        .interrupt()
+        .clone();
     let long = "SELECT * FROM FEATURES WHERE token = \"Paris\"";
     let statement = larql_lql::parse(long).unwrap().remove(0);
     let mut n_reports = 0;
@@ -104,10 +139,19 @@ fn an_interrupt_ends_the_statement_and_the_next_one_runs() {
         n_reports += 1;
         interrupt.raise();
     });
-    assert!(matches!(error, Err(DbError::Engine(EngineError::Interrupted))), "{error:?}");
+    assert!(
+        matches!(error, Err(DbError::Engine(EngineError::Interrupted))),
+        "{error:?}"
+    );
     assert_eq!(n_reports, 1);
     interrupt.clear();
-    assert_eq!(run(&mut session, "SHOW FEATURES 0 LIMIT 2").unwrap().rows.len(), 2);
+    assert_eq!(
+        run(&mut session, "SHOW FEATURES 0 LIMIT 2")
+            .unwrap()
+            .rows
+            .len(),
+        2
+    );
 }
 
 #[test]
@@ -117,39 +161,75 @@ fn a_vindex_keeps_tokens_and_answers_the_same_from_them() {
     session.open(&path).unwrap();
     let text = "SELECT * FROM FEATURES WHERE layer = 1 AND token LIKE \"% p%\" ORDER BY token_score DESC LIMIT 7";
     let first = lines(&run(&mut session, text).unwrap());
-    assert_eq!(session.database().unwrap().vindex().unwrap().features().unwrap().count().unwrap(), 768);
+    assert_eq!(
+        session
+            .database()
+            .unwrap()
+            .vindex()
+            .unwrap()
+            .features()
+            .unwrap()
+            .count()
+            .unwrap(),
+        768
+    );
     assert_eq!(lines(&run(&mut session, text).unwrap()), first);
     let mut plain = atlas_session();
-    assert_eq!(lines(&run(&mut plain, text).unwrap()), first, "the checkpoint says the same");
+    assert_eq!(
+        lines(&run(&mut plain, text).unwrap()),
+        first,
+        "the checkpoint says the same"
+    );
     assert_eq!(first.len(), 9, "{first:?}");
 }
 
 #[test]
 fn a_relation_lasts_with_the_vindex_and_no_other_model_sees_it() {
     let (_folder, path) = vindex(Level::All);
-    let create = "CREATE RELATION ore TEMPLATES (\"{e} is found in\") ANSWERS (\"rock\") TYPE \"thing\"";
+    let create =
+        "CREATE RELATION ore TEMPLATES (\"{e} is found in\") ANSWERS (\"rock\") TYPE \"thing\"";
     let mut first = session();
     first.open(&path).unwrap();
     assert_eq!(run(&mut first, create).unwrap().notes, Vec::<String>::new());
     first.open(larql_testkit::atlas()).unwrap();
-    assert!(first.relations().find("ore").is_none(), "it belongs to the other model");
+    assert!(
+        first.relations().find("ore").is_none(),
+        "it belongs to the other model"
+    );
     let mut second = session();
     second.open(&path).unwrap();
     let rows = run(&mut second, "SHOW RELATION ORE").unwrap();
     let texts: Vec<&Cell> = rows.rows.iter().map(|row| &row[2]).collect();
-    assert_eq!(texts, [&Cell::from("thing"), &Cell::from("{e} is found in"), &Cell::from("rock")]);
+    assert_eq!(
+        texts,
+        [
+            &Cell::from("thing"),
+            &Cell::from("{e} is found in"),
+            &Cell::from("rock")
+        ]
+    );
     run(&mut second, "DROP RELATION ore").unwrap();
     let mut third = session();
     third.open(&path).unwrap();
     assert!(third.relations().find("ore").is_none());
-    assert!(matches!(run(&mut third, "DROP RELATION ore"), Err(DbError::Query { .. })));
+    assert!(matches!(
+        run(&mut third, "DROP RELATION ore"),
+        Err(DbError::Query { .. })
+    ));
 }
 
 #[test]
 fn a_model_that_cannot_be_opened_leaves_the_one_before() {
     let mut session = atlas_session();
-    run(&mut session, "CREATE RELATION ore TEMPLATES (\"{e} is found in\")").unwrap();
-    assert!(matches!(run(&mut session, "USE \"/no/such/model\""), Err(DbError::NotFound { .. })));
+    run(
+        &mut session,
+        "CREATE RELATION ore TEMPLATES (\"{e} is found in\")",
+    )
+    .unwrap();
+    assert!(matches!(
+        run(&mut session, "USE \"/no/such/model\""),
+        Err(DbError::NotFound { .. })
+    ));
     assert!(session.relations().find("ore").is_some());
     assert_eq!(run(&mut session, "SHOW LAYERS").unwrap().rows.len(), 4);
 }
@@ -173,14 +253,25 @@ fn rows_do_not_depend_on_threads_or_repetition() {
 #[test]
 fn the_longest_filter_that_parses_is_executed() {
     let mut session = atlas_session();
-    let terms: Vec<String> = (0..10_000).map(|n| format!("feature = {}", n % 700)).collect();
+    let terms: Vec<String> = (0..10_000)
+        .map(|n| format!("feature = {}", n % 700))
+        .collect();
     let deep = format!("{}feature = 1{}", "NOT (".repeat(32), ")".repeat(32));
-    let text = format!("SELECT feature FROM FEATURES WHERE ({}) AND {deep} LIMIT 9", terms.join(" OR "));
+    let text = format!(
+        "SELECT feature FROM FEATURES WHERE ({}) AND {deep} LIMIT 9",
+        terms.join(" OR ")
+    );
     let rows = run(&mut session, &text).unwrap();
     assert_eq!(rows.rows, vec![vec![Cell::Integer(1)]; 4]);
     let items: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
     let list = format!("feature IN ({})", items.join(", "));
-    let text = format!("SELECT feature FROM FEATURES WHERE {list} AND {list} AND {list} AND {list}");
-    let Err(DbError::Query { message, .. }) = run(&mut session, &text) else { panic!("it was executed") };
-    assert_eq!(message, "WHERE has 40000 constants, at most 30000 are allowed");
+    let text =
+        format!("SELECT feature FROM FEATURES WHERE {list} AND {list} AND {list} AND {list}");
+    let Err(DbError::Query { message, .. }) = run(&mut session, &text) else {
+        panic!("it was executed")
+    };
+    assert_eq!(
+        message,
+        "WHERE has 40000 constants, at most 30000 are allowed"
+    );
 }

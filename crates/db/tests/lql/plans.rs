@@ -7,7 +7,12 @@ use super::script::{atlas_session, placed, run};
 
 fn plan(session: &Session, text: &str) -> String {
     let statements = parse(text).unwrap();
-    placed(&session.plan(&statements[0]).unwrap_or_else(|error| panic!("{text}: {error}")).to_string())
+    placed(
+        &session
+            .plan(&statements[0])
+            .unwrap_or_else(|error| panic!("{text}: {error}"))
+            .to_string(),
+    )
 }
 
 #[test]
@@ -20,7 +25,11 @@ fn each_kind_of_plan_reads_as_it_runs() {
     insta::assert_snapshot!(plan(&session, "SHOW RELATIONS WITH EXAMPLES"), @"");
     insta::assert_snapshot!(plan(&session, "SHOW RELATION capital"), @"");
     insta::assert_snapshot!(plan(&session, "CREATE RELATION made TEMPLATES (\"{e} is made of\")"), @"");
-    run(&mut session, "CREATE RELATION made TEMPLATES (\"{e} is made of\")").unwrap();
+    run(
+        &mut session,
+        "CREATE RELATION made TEMPLATES (\"{e} is made of\")",
+    )
+    .unwrap();
     insta::assert_snapshot!(plan(&session, "DROP RELATION made"), @"");
     insta::assert_snapshot!(plan(&session, "DESCRIBE \"France\" RELATIONS (capital, made) TOP 2 LAYERS 1-3"), @"");
     insta::assert_snapshot!(plan(&session, "DESCRIBE \"France\" RELATION made BRIEF"), @"");

@@ -36,7 +36,14 @@ pub fn vindex(level: Level) -> (TempDir, PathBuf) {
     let out = folder.path().join("atlas.vindex");
     let source = Checkpoint::open(atlas()).unwrap();
     let tokenizer = source.tokenizer().unwrap();
-    extract(&source, Some(&tokenizer), &out, &ExtractOptions { level }, &mut |_| ControlFlow::Continue(())).unwrap();
+    extract(
+        &source,
+        Some(&tokenizer),
+        &out,
+        &ExtractOptions { level },
+        &mut |_| ControlFlow::Continue(()),
+    )
+    .unwrap();
     (folder, out)
 }
 
@@ -48,7 +55,11 @@ pub fn models() -> PathBuf {
         let sub = folder.path().join("tiny");
         std::fs::create_dir(&sub).unwrap();
         for name in ["config.json", "model.safetensors"] {
-            std::fs::copy(larql_testkit::parity_fixture("gemma3").join(name), sub.join(name)).unwrap();
+            std::fs::copy(
+                larql_testkit::parity_fixture("gemma3").join(name),
+                sub.join(name),
+            )
+            .unwrap();
         }
         std::fs::write(folder.path().join("broken.gguf"), b"GGUF, but not really").unwrap();
         std::fs::write(folder.path().join("notes.txt"), b"no model").unwrap();
@@ -69,7 +80,11 @@ pub fn run(session: &mut Session, text: &str) -> Result<Rows, DbError> {
 /// Rows as lines: a header, cells joined by ` | `, notes after `--`. Places that differ between runs have names.
 pub fn lines(rows: &Rows) -> Vec<String> {
     let mut lines = vec![rows.columns.join(" | ")];
-    lines.extend(rows.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join(" | ")));
+    lines.extend(
+        rows.rows
+            .iter()
+            .map(|row| row.iter().map(cell).collect::<Vec<_>>().join(" | ")),
+    );
     lines.extend(rows.notes.iter().map(|note| format!("-- {note}")));
     lines.iter().map(|line| placed(line)).collect()
 }
@@ -77,7 +92,9 @@ pub fn lines(rows: &Rows) -> Vec<String> {
 /// Names in place of the paths of temporary folders.
 pub fn placed(line: &str) -> String {
     let shown = |path: &Path| path.display().to_string();
-    let line = line.replace(&shown(atlas()), "$ATLAS").replace(&shown(&models()), "$MODELS");
+    let line = line
+        .replace(&shown(atlas()), "$ATLAS")
+        .replace(&shown(&models()), "$MODELS");
     let name = atlas().file_name().unwrap().to_string_lossy().into_owned();
     line.replace(&name, "$ATLAS")
 }

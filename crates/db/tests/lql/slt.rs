@@ -22,9 +22,18 @@ struct Runner {
 
 fn refusal(text: &str, error: &DbError) -> String {
     match error {
-        DbError::Query { span, message, hint } => {
-            let hint = hint.as_ref().map_or(String::new(), |hint| format!(" / {hint}"));
-            format!("`{}` {message}{hint}", text[span.start..span.end].replace('\n', " "))
+        DbError::Query {
+            span,
+            message,
+            hint,
+        } => {
+            let hint = hint
+                .as_ref()
+                .map_or(String::new(), |hint| format!(" / {hint}"));
+            format!(
+                "`{}` {message}{hint}",
+                text[span.start..span.end].replace('\n', " ")
+            )
         }
         other => placed(&other.to_string()),
     }
@@ -67,12 +76,18 @@ fn run_case(runner: &mut Runner, case: &str) -> Result<String, String> {
 }
 
 fn without_comments(case: &str) -> String {
-    case.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+    case.lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn run_file(path: &Path, is_blessing: bool) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
-    let mut runner = Runner { session: session(), vindex: None };
+    let mut runner = Runner {
+        session: session(),
+        vindex: None,
+    };
     let (mut failures, mut blessed) = (Vec::new(), Vec::new());
     for case in text.trim_end().split("\n\n") {
         let bare = without_comments(case);
@@ -83,9 +98,15 @@ fn run_file(path: &Path, is_blessing: bool) -> Vec<String> {
         match run_case(&mut runner, &bare) {
             Ok(got) => {
                 if got != bare && !is_blessing {
-                    failures.push(format!("{}\nexpected:\n{bare}\ngot:\n{got}\n", path.display()));
+                    failures.push(format!(
+                        "{}\nexpected:\n{bare}\ngot:\n{got}\n",
+                        path.display()
+                    ));
                 }
-                let comments = case.lines().filter(|line| line.starts_with('#')).map(|line| format!("{line}\n"));
+                let comments = case
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .map(|line| format!("{line}\n"));
                 blessed.push(format!("{}{got}", comments.collect::<String>()));
             }
             Err(failure) => {
@@ -103,11 +124,17 @@ fn run_file(path: &Path, is_blessing: bool) -> Vec<String> {
 #[test]
 fn every_case_gives_its_rows() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slt");
-    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.retain(|path| path.extension().is_some_and(|ext| ext == "slt"));
     files.sort();
     assert!(files.len() >= 5, "the cases are there");
     let is_blessing = std::env::var_os("LARQL_BLESS").is_some();
-    let failures: Vec<String> = files.iter().flat_map(|path| run_file(path, is_blessing)).collect();
+    let failures: Vec<String> = files
+        .iter()
+        .flat_map(|path| run_file(path, is_blessing))
+        .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

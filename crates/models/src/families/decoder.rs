@@ -237,14 +237,14 @@ fn check_sizes(
     if sizes.n_heads == 0 {
         return Err(bad(SizeKey::Heads, sizes.n_heads, "a number above 0"));
     }
-    if sizes.n_kv_heads == 0 || sizes.n_heads % sizes.n_kv_heads != 0 {
+    if sizes.n_kv_heads == 0 || !sizes.n_heads.is_multiple_of(sizes.n_kv_heads) {
         return Err(bad(
             SizeKey::KvHeads,
             sizes.n_kv_heads,
             &format!("a divisor of {}", sizes.n_heads),
         ));
     }
-    if sizes.d_head == 0 || sizes.d_head % 2 != 0 {
+    if sizes.d_head == 0 || !sizes.d_head.is_multiple_of(2) {
         return Err(bad(
             SizeKey::HeadDim,
             sizes.d_head,

@@ -42,6 +42,9 @@ pub(crate) enum GgufRopeRows {
     Interleaved,
 }
 
+/// Reads GGUF metadata into a spec.
+pub(crate) type FromGguf = fn(&GgufFacts<'_>) -> Result<ModelSpec, ModelError>;
+
 /// One row of the family table.
 pub(crate) struct Family {
     /// Its name in [`ModelSpec::family`].
@@ -53,7 +56,7 @@ pub(crate) struct Family {
     /// Reads `config.json`.
     pub(crate) from_config: fn(&RawConfig<'_>) -> Result<ModelSpec, ModelError>,
     /// Reads GGUF metadata; `None` where llama.cpp files it under another family.
-    pub(crate) from_gguf: Option<fn(&GgufFacts<'_>) -> Result<ModelSpec, ModelError>>,
+    pub(crate) from_gguf: Option<FromGguf>,
     /// Order of query and key rows in its GGUF files.
     pub(crate) gguf_rope_rows: GgufRopeRows,
     /// Names of layer tensors in its Hugging Face checkpoints, without prefix and suffix.

@@ -69,14 +69,20 @@ pub(super) fn derive<'a, I: Iterator<Item = &'a TensorInfo>>(
         metadata.insert("general.file_type", Value::U32(file_type))?;
     }
     if tensors().any(|info| info.dtype.block_len() > 1) {
-        metadata.insert("general.quantization_version", Value::U32(QUANTIZATION_VERSION))?;
+        metadata.insert(
+            "general.quantization_version",
+            Value::U32(QUANTIZATION_VERSION),
+        )?;
     }
     let mut keys = Keys { arch, metadata };
     keys.u32("vocab_size", spec.d_vocab);
     keys.u32("context_length", spec.n_ctx);
     keys.u32("embedding_length", spec.d_model);
     keys.u32("block_count", spec.layers.len() as u32);
-    keys.per_layer("feed_forward_length", spec.layers.iter().map(d_mlp).collect());
+    keys.per_layer(
+        "feed_forward_length",
+        spec.layers.iter().map(d_mlp).collect(),
+    );
     norm_keys(&mut keys, spec);
     attention_keys(&mut keys, spec);
     if let Some(rope) = global_rope(spec) {
@@ -124,7 +130,9 @@ fn norm_keys(keys: &mut Keys<'_>, spec: &ModelSpec) {
         Some(
             BlockShape::PreNorm { mixer: norm, .. }
             | BlockShape::Sandwich { mixer: norm, .. }
-            | BlockShape::PostNorm { mixer_post: norm, .. }
+            | BlockShape::PostNorm {
+                mixer_post: norm, ..
+            }
             | BlockShape::Parallel { norm },
         ) => norm,
         None => &spec.final_norm,
@@ -203,18 +211,24 @@ fn rope_keys(keys: &mut Keys<'_>, rope: &RopeSpec) {
 }
 
 /// Adds the keys without which the family's reader would believe something else.
-fn optional_keys(
-    keys: &mut Keys<'_>,
-    spec: &ModelSpec,
-    family: &Family,
-    divisors: Option<&[f32]>,
-) {
+fn optional_keys(keys: &mut Keys<'_>, spec: &ModelSpec, family: &Family, divisors: Option<&[f32]>) {
     let believed = read_back(spec, family, &keys.metadata, divisors).ok();
-    let windowed_theta =
-        |spec: &ModelSpec| ropes(spec).find(|(_, windowed)| *windowed).map(|(rope, _)| rope.theta as f32);
-    let scale = |spec: &ModelSpec| spec.layers.iter().find_map(attention).map(|attn| attn.scale);
+    let windowed_theta = |spec: &ModelSpec| {
+        ropes(spec)
+            .find(|(_, windowed)| *windowed)
+            .map(|(rope, _)| rope.theta as f32)
+    };
+    let scale = |spec: &ModelSpec| {
+        spec.layers
+            .iter()
+            .find_map(attention)
+            .map(|attn| attn.scale)
+    };
     let windows = |spec: &ModelSpec| -> Vec<Option<u32>> {
-        spec.layers.iter().map(|layer| attention(layer).and_then(|attn| attn.window)).collect()
+        spec.layers
+            .iter()
+            .map(|layer| attention(layer).and_then(|attn| attn.window))
+            .collect()
     };
     let global_theta = global_rope(spec).map(|rope| rope.theta as f32);
     if let Some(theta) = windowed_theta(spec) {
@@ -229,7 +243,10 @@ fn optional_keys(
             keys.f32("attention.scale", f64::from(stated));
         }
     }
-    if believed.as_ref().is_some_and(|believed| windows(believed) == windows(spec)) {
+    if believed
+        .as_ref()
+        .is_some_and(|believed| windows(believed) == windows(spec))
+    {
         return;
     }
     if let Some(period) = period(&windows(spec)) {
@@ -269,9 +286,15 @@ fn read_back(
     let needs = super::needs(origin, spec)?;
     let has = |tensor| {
         let role = TensorRole::Layer(0, tensor);
-        needs.iter().any(|need| gguf_name(need.role) == gguf_name(role))
+        needs
+            .iter()
+            .any(|need| gguf_name(need.role) == gguf_name(role))
     };
-    families::set_biases(&mut believed, has(LayerTensor::QBias), has(LayerTensor::OBias));
+    families::set_biases(
+        &mut believed,
+        has(LayerTensor::QBias),
+        has(LayerTensor::OBias),
+    );
     Ok(believed)
 }
 
@@ -285,7 +308,9 @@ pub(super) fn differences(
     let mut believed = match read_back(spec, family, metadata, divisors) {
         Ok(believed) => believed,
         Err(error) => {
-            return vec![format!("the weights file cannot be read without the manifest: {error}")];
+            return vec![format!(
+                "the weights file cannot be read without the manifest: {error}"
+            )];
         }
     };
     // Which row of the table reads the file is no fact of the forward pass.
@@ -300,7 +325,9 @@ pub(super) fn differences(
         .map(|what| format!("the weights file alone would be read differently: {what}"))
         .collect();
     if more > 0 {
-        notes.push(format!("the weights file alone would be read differently in {more} more places"));
+        notes.push(format!(
+            "the weights file alone would be read differently in {more} more places"
+        ));
     }
     notes
 }
@@ -310,10 +337,14 @@ fn as_divisors(spec: &ModelSpec) -> ModelSpec {
     let mut spec = spec.clone();
     let divisors = super::rope_divisors(&spec);
     for layer in &mut spec.layers {
-        if let Mixer::Attention(AttentionSpec { rope: Some(rope), .. }) = &mut layer.mixer
+        if let Mixer::Attention(AttentionSpec {
+            rope: Some(rope), ..
+        }) = &mut layer.mixer
             && let (RopeScaling::Llama3 { .. }, Some(divisors)) = (&rope.scaling, &divisors)
         {
-            rope.scaling = RopeScaling::Divisors { divisors: divisors.clone() };
+            rope.scaling = RopeScaling::Divisors {
+                divisors: divisors.clone(),
+            };
         }
     }
     spec
@@ -324,7 +355,12 @@ fn compare(at: &str, ours: &Json, theirs: &Json, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Json::Object(a), Json::Object(b)) if a.keys().eq(b.keys()) => {
             for (key, ours) in a {
-                compare(&format!("{at}{}{key}", if at.is_empty() { "" } else { "." }), ours, &b[key], found);
+                compare(
+                    &format!("{at}{}{key}", if at.is_empty() { "" } else { "." }),
+                    ours,
+                    &b[key],
+                    found,
+                );
             }
         }
         (Json::Array(a), Json::Array(b)) if a.len() == b.len() => {
@@ -333,7 +369,10 @@ fn compare(at: &str, ours: &Json, theirs: &Json, found: &mut Vec<String>) {
             }
         }
         (Json::Number(a), Json::Number(b)) => {
-            let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+            let (a, b) = (
+                a.as_f64().unwrap_or(f64::NAN),
+                b.as_f64().unwrap_or(f64::NAN),
+            );
             // Metadata hold f32, and a factor is divided and multiplied by another one.
             if (a - b).abs() > f64::from(f32::EPSILON) * a.abs() {
                 found.push(format!("{at} is {a} and would be {b}"));

@@ -24,7 +24,9 @@ const FIXTURES: [&str; 9] = [
 ];
 
 fn fixture(name: &str) -> Checkpoint {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data/parity").join(name);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../testkit/data/parity")
+        .join(name);
     Checkpoint::open(&dir).unwrap()
 }
 
@@ -59,7 +61,11 @@ fn every_role_of_every_family_comes_back_bit_for_bit() {
         assert_eq!(back.roles(), source.roles(), "{name}");
         for role in source.roles() {
             let (ours, theirs) = (back.tensor(role).unwrap(), source.tensor(role).unwrap());
-            assert_eq!(bits(&ours.to_f32()), bits(&theirs.to_f32()), "{name}: {role}");
+            assert_eq!(
+                bits(&ours.to_f32()),
+                bits(&theirs.to_f32()),
+                "{name}: {role}"
+            );
             assert_eq!(ours.norm, StoredNorm::Effective, "{name}: {role}");
             if ours.shape.len() > 1 {
                 assert_eq!(ours.format, theirs.format, "{name}: {role}");
@@ -71,13 +77,22 @@ fn every_role_of_every_family_comes_back_bit_for_bit() {
 #[test]
 fn rows_of_queries_and_keys_are_moved_where_the_family_says_so() {
     let query = TensorRole::Layer(1, LayerTensor::Q);
-    for (name, interleaved) in [("llama", true), ("mistral-sliding", true), ("qwen2", false), ("gemma", false)] {
+    for (name, interleaved) in [
+        ("llama", true),
+        ("mistral-sliding", true),
+        ("qwen2", false),
+        ("gemma", false),
+    ] {
         let source = fixture(name);
         let back = written(&source, GgufContent::Whole);
         let back = Checkpoint::from_gguf_with_spec(back, &path(), source.spec().clone()).unwrap();
         let (ours, theirs) = (back.tensor(query).unwrap(), source.tensor(query).unwrap());
         assert_eq!(ours.bytes[..] != theirs.bytes[..], interleaved, "{name}");
-        assert_eq!(matches!(ours.rows, StoredRows::Interleaved { d_head: 24 }), interleaved, "{name}");
+        assert_eq!(
+            matches!(ours.rows, StoredRows::Interleaved { d_head: 24 }),
+            interleaved,
+            "{name}"
+        );
     }
 }
 
@@ -87,10 +102,16 @@ fn a_norm_is_stored_as_it_acts() {
     let file = written(&source, GgufContent::Whole);
     let stored = source.tensor(TensorRole::FinalNorm).unwrap();
     let info = file.tensor("output_norm.weight").unwrap();
-    assert_eq!((info.dtype, info.shape.as_slice()), (Dtype::F32, [56].as_slice()));
+    assert_eq!(
+        (info.dtype, info.shape.as_slice()),
+        (Dtype::F32, [56].as_slice())
+    );
     let first = u16::from_le_bytes([stored.bytes[0], stored.bytes[1]]);
     let expected = 1.0 + f32::from_bits(u32::from(first) << 16);
-    assert_eq!(file.data("output_norm.weight").unwrap()[..4], expected.to_le_bytes());
+    assert_eq!(
+        file.data("output_norm.weight").unwrap()[..4],
+        expected.to_le_bytes()
+    );
 }
 
 /// The file's own metadata give the spec back, up to what their types can hold.
@@ -108,8 +129,12 @@ fn the_file_alone_says_the_same_model() {
         for attn in attentions(&mut expected) {
             let rope = attn.rope.as_mut().unwrap();
             if let RopeScaling::Llama3 { .. } = rope.scaling {
-                let divisors = back.tensor(TensorRole::TokenEmbedding).map(|_| back.container());
-                let crate::checkpoint::Container::Gguf(file) = divisors.unwrap() else { unreachable!() };
+                let divisors = back
+                    .tensor(TensorRole::TokenEmbedding)
+                    .map(|_| back.container());
+                let crate::checkpoint::Container::Gguf(file) = divisors.unwrap() else {
+                    unreachable!()
+                };
                 let bytes = file.data("rope_freqs.weight").unwrap();
                 let divisors: Vec<f32> = bytes
                     .chunks_exact(4)
@@ -118,7 +143,9 @@ fn the_file_alone_says_the_same_model() {
                 assert_eq!(divisors.len(), 12);
                 assert!(divisors.iter().any(|d| *d != divisors[0]), "{divisors:?}");
                 let stretched = crate::spec::RopeSpec {
-                    scaling: RopeScaling::Divisors { divisors: divisors.clone() },
+                    scaling: RopeScaling::Divisors {
+                        divisors: divisors.clone(),
+                    },
                     ..rope.clone()
                 };
                 for (a, b) in stretched.frequencies(0).iter().zip(rope.frequencies(0)) {
@@ -135,8 +162,17 @@ fn the_file_alone_says_the_same_model() {
 fn optional_keys_appear_only_where_a_reader_would_be_wrong() {
     let keys = |name: &str| {
         let plan = GgufPlan::new(&fixture(name), GgufContent::Whole).unwrap();
-        let optional = ["rope.freq_base_swa", "attention.scale", "attention.sliding_window_pattern"];
-        let arch = plan.metadata().str("general.architecture").unwrap().unwrap().to_owned();
+        let optional = [
+            "rope.freq_base_swa",
+            "attention.scale",
+            "attention.sliding_window_pattern",
+        ];
+        let arch = plan
+            .metadata()
+            .str("general.architecture")
+            .unwrap()
+            .unwrap()
+            .to_owned();
         optional
             .into_iter()
             .filter(|key| plan.metadata().get(&format!("{arch}.{key}")).is_some())
@@ -145,9 +181,14 @@ fn optional_keys_appear_only_where_a_reader_would_be_wrong() {
     assert_eq!(keys("llama"), [] as [&str; 0]);
     assert_eq!(keys("mistral-sliding"), [] as [&str; 0]);
     assert_eq!(keys("gemma2"), ["attention.scale"]);
-    assert_eq!(keys("gemma3"), ["attention.scale", "attention.sliding_window_pattern"]);
+    assert_eq!(
+        keys("gemma3"),
+        ["attention.scale", "attention.sliding_window_pattern"]
+    );
     let plan = GgufPlan::new(&fixture("gemma3"), GgufContent::Whole).unwrap();
-    let period = plan.metadata().get("gemma3.attention.sliding_window_pattern");
+    let period = plan
+        .metadata()
+        .get("gemma3.attention.sliding_window_pattern");
     assert_eq!(period, Some(&Value::U32(3)));
 }
 
@@ -162,7 +203,9 @@ fn what_the_keys_cannot_say_is_told() {
     let found = super::metadata::differences(&spec, family, plan.metadata(), divisors);
     assert_eq!(
         found,
-        ["the weights file alone would be read differently: layers[1].mixer.window is 9 and would be null"]
+        [
+            "the weights file alone would be read differently: layers[1].mixer.window is 9 and would be null"
+        ]
     );
 }
 
@@ -170,10 +213,18 @@ fn what_the_keys_cannot_say_is_told() {
 fn a_file_without_attention_has_everything_else() {
     let source = fixture("qwen2");
     let file = Arc::new(written(&source, GgufContent::WithoutAttention));
-    assert!(file.tensors().iter().all(|info| !info.name.contains("attn_q")));
+    assert!(
+        file.tensors()
+            .iter()
+            .all(|info| !info.name.contains("attn_q"))
+    );
     let content = GgufContent::WithoutAttention;
     let tensors = gguf_tensors(&file, &path(), source.spec(), content).unwrap();
-    let expected: Vec<_> = source.roles().into_iter().filter(|role| content.includes(*role)).collect();
+    let expected: Vec<_> = source
+        .roles()
+        .into_iter()
+        .filter(|role| content.includes(*role))
+        .collect();
     let mut roles: Vec<_> = tensors.iter().map(|tensor| tensor.role).collect();
     roles.sort_unstable();
     assert_eq!(roles, expected);
@@ -183,10 +234,20 @@ fn a_file_without_attention_has_everything_else() {
         assert_eq!(bits(&tensor.to_f32()), bits(&theirs), "{}", tensor.role);
     }
     let missing = gguf_tensors(&file, &path(), source.spec(), GgufContent::Whole).unwrap_err();
-    assert!(missing.to_string().starts_with("weights.gguf: 28 tensors missing: blk.0.attn_q.weight"), "{missing}");
+    assert!(
+        missing
+            .to_string()
+            .starts_with("weights.gguf: 28 tensors missing: blk.0.attn_q.weight"),
+        "{missing}"
+    );
     let whole = Arc::new(written(&source, GgufContent::Whole));
     let extra = gguf_tensors(&whole, &path(), source.spec(), content).unwrap_err();
-    assert!(extra.to_string().contains("28 tensors not accounted for: blk.0.attn_q.weight"), "{extra}");
+    assert!(
+        extra
+            .to_string()
+            .contains("28 tensors not accounted for: blk.0.attn_q.weight"),
+        "{extra}"
+    );
 }
 
 #[test]
@@ -194,10 +255,17 @@ fn a_gguf_source_keeps_its_bytes() {
     let first = written(&fixture("llama-rope3"), GgufContent::Whole);
     let again = Checkpoint::from_gguf(first, &path()).unwrap();
     let second = written(&again, GgufContent::Whole);
-    let crate::checkpoint::Container::Gguf(first) = again.container() else { unreachable!() };
+    let crate::checkpoint::Container::Gguf(first) = again.container() else {
+        unreachable!()
+    };
     assert_eq!(first.metadata(), second.metadata());
     assert_eq!(first.tensors(), second.tensors());
     for info in first.tensors() {
-        assert_eq!(first.data(&info.name).unwrap()[..], second.data(&info.name).unwrap()[..], "{}", info.name);
+        assert_eq!(
+            first.data(&info.name).unwrap()[..],
+            second.data(&info.name).unwrap()[..],
+            "{}",
+            info.name
+        );
     }
 }

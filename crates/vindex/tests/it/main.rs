@@ -1,0 +1,7 @@
+//! Tests of the vindex directory, in one binary.
+
+mod compat;
+mod extraction;
+mod manifest;
+mod support;
+mod verification;

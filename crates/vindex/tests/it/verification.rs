@@ -1,0 +1,198 @@
+//! Damage of every kind is found by name.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use larql_kernels::Team;
+use larql_models::to_gguf::{GgufContent, GgufPlan};
+use larql_models::{Checkpoint, LayerTensor, TensorRole};
+use larql_vindex::{
+    FeatureRow, Level, RelationOrigin, RelationRow, VerifyReport, Vindex, VindexError, verify,
+};
+
+use crate::support::{folder, go_on, run};
+
+fn check(path: &Path) -> VerifyReport {
+    let mut team = Team::new(NonZeroUsize::new(3).unwrap());
+    verify(path, &mut team, &mut go_on).unwrap()
+}
+
+/// Names and findings of what failed.
+fn failures(path: &Path) -> Vec<(String, String)> {
+    let report = check(path);
+    assert_eq!(report.ok(), report.failures().count() == 0);
+    report.failures().map(|check| (check.name.clone(), check.detail.clone())).collect()
+}
+
+fn vindex(dir: &Path, name: &str, level: Level) -> std::path::PathBuf {
+    let out = dir.join("v");
+    run(&folder(dir, name), &out, level).unwrap();
+    out
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_sound_vindex_passes_with_everything_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(dir.path(), "gemma3", Level::All);
+    let opened = Vindex::open(&out).unwrap();
+    let row = FeatureRow { layer: 1, feature: 2, gate_norm: 1.0, down_norm: 2.0, outputs: vec![] };
+    opened.features().unwrap().put_many(&[row]).unwrap();
+    let relation = RelationRow {
+        name: "capital".into(),
+        templates: vec!["The capital of {} is".into()],
+        answers: vec![],
+        answer_type: None,
+        origin: RelationOrigin::User,
+    };
+    opened.knowledge().unwrap().create_relation(&relation).unwrap();
+    fs::create_dir(out.join("patches")).unwrap();
+    let report = check(&out);
+    let lines: Vec<_> = report.checks.iter().map(|c| (c.name.as_str(), c.ok, c.detail.as_str())).collect();
+    let n_params = Checkpoint::open(&dir.path().join("gemma3 source")).unwrap().n_params();
+    let values = format!("{n_params} values, all finite");
+    let size = |name: &str| fs::metadata(out.join(name)).unwrap().len();
+    let weights = format!("{} bytes, digest as in the manifest", size("weights.gguf"));
+    let tokenizer = format!("{} bytes, digest as in the manifest", size("tokenizer.json"));
+    assert_eq!(
+        lines,
+        [
+            ("vindex.json", true, "format version 1, level all"),
+            ("weights.gguf", true, weights.as_str()),
+            ("tokenizer.json", true, tokenizer.as_str()),
+            ("tensors", true, "54 tensors, as the spec needs them"),
+            ("values", true, values.as_str()),
+            ("tokenizer", true, "257 tokens"),
+            ("features.db", true, "cache of this model"),
+            ("knowledge.db", true, "1 relations"),
+        ]
+    );
+    let again = Vindex::open(&out).unwrap();
+    assert_eq!(again.manifest().digest, opened.manifest().digest, "tables are no part of the model");
+}
+
+#[test]
+fn every_level_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    for level in Level::ALL {
+        let out = dir.path().join(level.name());
+        let source = dir.path().join(format!("s{level}"));
+        fs::create_dir(&source).unwrap();
+        run(&folder(&source, "qwen2"), &out, level).unwrap();
+        assert_eq!(failures(&out), [], "{level}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_found_in_each_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(dir.path(), "llama", Level::All);
+    for name in ["weights.gguf", "tokenizer.json", "vindex.json"] {
+        let path = out.join(name);
+        let good = fs::read(&path).unwrap();
+        for at in [0, good.len() / 3, good.len() / 2, good.len() - 1] {
+            flip(&path, at);
+            let found = failures(&out);
+            assert!(found.iter().any(|(n, _)| n == name), "{name} byte {at}: {found:?}");
+            fs::write(&path, &good).unwrap();
+        }
+    }
+    flip(&out.join("weights.gguf"), fs::metadata(out.join("weights.gguf")).unwrap().len() as usize / 2);
+    let found = failures(&out);
+    assert!(found[0].1.starts_with("digest ") && found[0].1.contains(", the manifest says "), "{found:?}");
+}
+
+#[test]
+fn missing_short_and_foreign_files_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(dir.path(), "llama", Level::Inference);
+    let weights = out.join("weights.gguf");
+    let good = fs::read(&weights).unwrap();
+    fs::write(&weights, &good[..good.len() - 7]).unwrap();
+    let found = failures(&out);
+    assert_eq!(found[0], ("weights.gguf".into(), format!("{} bytes, the manifest says {}", good.len() - 7, good.len())));
+    assert_eq!(found[1].0, "tensors");
+    let error = Vindex::open(&out).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{}: {} bytes, the manifest says {}", weights.display(), good.len() - 7, good.len())
+    );
+    fs::remove_file(&weights).unwrap();
+    assert_eq!(failures(&out)[0], ("weights.gguf".into(), "missing".into()));
+    let error = Vindex::open(&out).unwrap_err();
+    assert_eq!(error.to_string(), format!("{}: missing, the manifest names it", weights.display()));
+    fs::write(&weights, &good).unwrap();
+    fs::write(out.join("lm_head.bin"), "old").unwrap();
+    fs::write(out.join("features.db-old"), "old").unwrap();
+    assert_eq!(
+        failures(&out),
+        [
+            ("features.db-old".into(), "not part of a vindex".into()),
+            ("lm_head.bin".into(), "not part of a vindex".into()),
+        ]
+    );
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let mut team = Team::new(NonZeroUsize::MIN);
+    let error = verify(&empty, &mut team, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::NotAVindex { .. }));
+    assert_eq!(error.to_string(), format!("{}: not a vindex: expected a directory with vindex.json", empty.display()));
+}
+
+/// A weight that is no number is in the source already: the digests agree, the value is still found.
+#[test]
+fn a_value_that_is_no_number_is_found_by_tensor_and_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = folder(dir.path(), "gemma");
+    let checkpoint = Checkpoint::open(&source).unwrap();
+    let file = source.join("model.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    let down = checkpoint.tensor(TensorRole::Layer(3, LayerTensor::Down)).unwrap();
+    let at = bytes.windows(down.bytes.len()).position(|window| window == &down.bytes[..]).unwrap();
+    let value = at + (41 * 104 + 17) * 2;
+    bytes[value..value + 2].copy_from_slice(&0x7f80u16.to_le_bytes());
+    drop((checkpoint, down));
+    fs::write(&file, bytes).unwrap();
+    let out = dir.path().join("v");
+    run(&source, &out, Level::Inference).unwrap();
+    assert_eq!(
+        failures(&out),
+        [("values".into(), "blk.3.ffn_down.weight: not a finite number at stored row 41, column 17".into())]
+    );
+}
+
+#[test]
+fn tables_of_another_model_and_damaged_ones_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(dir.path(), "llama", Level::Inference);
+    drop(Vindex::open(&out).unwrap().features().unwrap());
+    let other_dir = dir.path().join("other");
+    fs::create_dir(&other_dir).unwrap();
+    let other = vindex(&other_dir, "gemma", Level::Inference);
+    drop(Vindex::open(&other).unwrap().features().unwrap());
+    fs::copy(other.join("features.db"), out.join("features.db")).unwrap();
+    fs::write(out.join("knowledge.db"), [1u8; 200]).unwrap();
+    let found = failures(&out);
+    assert_eq!(found[0], ("features.db".into(), "features of another model".into()));
+    assert_eq!(found[1].0, "knowledge.db");
+    assert!(found[1].1.ends_with("file is not a database"), "{found:?}");
+}
+
+/// Weights whose header is sound but which lack a tensor: only accounting can tell.
+#[test]
+fn weights_that_do_not_fit_the_spec_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(dir.path(), "qwen3", Level::Inference);
+    let source = Checkpoint::open(&dir.path().join("qwen3 source")).unwrap();
+    let plan = GgufPlan::new(&source, GgufContent::WithoutAttention).unwrap();
+    fs::write(out.join("weights.gguf"), plan.write(&source, Vec::new()).unwrap()).unwrap();
+    let found = failures(&out);
+    assert_eq!(found[1].0, "tensors");
+    assert!(found[1].1.contains("24 tensors missing: blk.0.attn_q.weight"), "{found:?}");
+}
