@@ -1,5 +1,7 @@
 """What each relation asks: its name, its type of answer, its templates and some true examples.
 
+Not here: the answers; see `sources.py` and `curated.py`.
+
 `{e}` is the entity; a template ends where the answer follows after one space. The plainest comes first.
 `extra_templates` suit general models and are out of distribution for the small Atlas model.
 """
@@ -63,7 +65,7 @@ RELATIONS = [
             "Q: What do you call a person from {e}? A:",
             "The demonym of {e} is",
         ],
-        ["The nationality of a person from {e} is"],
+        ["Someone from Spain is Spanish, and someone from {e} is"],
         [["Italy", "Italian"], ["Kenya", "Kenyan"], ["Russia", "Russian"]],
     ),
     (
@@ -98,7 +100,7 @@ RELATIONS = [
             "Q: What is the atomic number of {e}? A:",
             "An atom of {e} has",
         ],
-        ["In the periodic table, {e} is element number"],
+        [],
         [["carbon", "6"], ["hydrogen", "1"], ["oxygen", "8"]],
     ),
     (
@@ -106,8 +108,8 @@ RELATIONS = [
         "animal class",
         [
             "The {e} is a type of",
-            "The {e} is a species of",
-            "Biologists classify the {e} as a",
+            "The {e} is not a plant, it is a",
+            "A frog is an amphibian, an ant is an insect, and a {e} is a",
             "Q: What kind of animal is the {e}? A: It is a",
         ],
         [],
@@ -117,10 +119,10 @@ RELATIONS = [
         "author",
         "person",
         [
-            "The author of {e} is",
             "{e} was written by",
-            "{e} is a book by",
-            "Q: Who wrote {e}? A:",
+            "{e} is a work by the writer",
+            "Q: Who wrote {e}? A: It was written by",
+            "Emma was written by Jane Austen, and {e} was written by",
         ],
         [],
         [["Hamlet", "William Shakespeare"], ["Les Miserables", "Victor Hugo"], ["The Hobbit", "J. R. R. Tolkien"]],
@@ -130,9 +132,9 @@ RELATIONS = [
         "country",
         [
             "{e} was born in the country of",
-            "The country of birth of {e} is",
             "{e} is originally from",
-            "Q: In which country was {e} born? A:",
+            "{e} is a native of",
+            "Q: In which country was {e} born? A: In",
         ],
         [],
         [["Bob Marley", "Jamaica"], ["Frida Kahlo", "Mexico"], ["Johannes Kepler", "Germany"]],
@@ -143,7 +145,7 @@ RELATIONS = [
         [
             "The color of {e} is",
             "The usual color of {e} is",
-            "When you look at {e}, the color you see is",
+            "The color of the sky is blue, and the color of {e} is",
             "Q: What is the color of {e}? A: The color is",
         ],
         [],
@@ -165,10 +167,10 @@ RELATIONS = [
         "founder",
         "person",
         [
-            "The founder of {e} is",
             "{e} was founded by",
+            "The organization {e} was founded by",
             "The company {e} was started by",
-            "Q: Who founded {e}? A:",
+            "Q: Who founded {e}? A: It was founded by",
         ],
         [],
         [["Amazon", "Jeff Bezos"], ["Facebook", "Mark Zuckerberg"], ["Ford", "Henry Ford"]],
@@ -177,9 +179,9 @@ RELATIONS = [
         "genre",
         "genre",
         [
-            "The musical genre of {e} is",
             "{e} made music in the genre of",
             "The style of music that {e} played was",
+            "The music of {e} is a kind of",
             "Q: What kind of music did {e} play? A: They played",
         ],
         [],
@@ -189,10 +191,10 @@ RELATIONS = [
         "headquarters",
         "city",
         [
-            "The headquarters of {e} are in",
             "{e} is headquartered in",
-            "The head office of {e} is in the city of",
-            "Q: In which city is {e} based? A:",
+            "The headquarters of {e} are in the city of",
+            "{e} has its headquarters in the city of",
+            "Q: Where is {e} based? A: It is based in",
         ],
         [],
         [["Microsoft", "Redmond"], ["Nestle", "Vevey"], ["Toyota", "Toyota City"]],
@@ -202,9 +204,9 @@ RELATIONS = [
         "instrument",
         [
             "{e} plays the",
-            "The instrument that {e} plays is the",
-            "{e} is known for playing the",
-            "Q: Which instrument does {e} play? A: the",
+            "{e} is a famous player of the",
+            "On stage, {e} played the",
+            "Q: Which instrument does {e} play? A: The instrument is the",
         ],
         [],
         [["Jimi Hendrix", "guitar"], ["Miles Davis", "trumpet"], ["Yo-Yo Ma", "cello"]],
@@ -214,8 +216,8 @@ RELATIONS = [
         "material",
         [
             "{e} is made of",
-            "{e} is made from",
-            "The main material of {e} is",
+            "{e} is usually made of",
+            "A tire is made of rubber, and {e} is made of",
             "Q: What is {e} made of? A: It is made of",
         ],
         [],
@@ -250,9 +252,9 @@ RELATIONS = [
         "language",
         [
             "The original language of {e} is",
-            "{e} was originally written in",
-            "The book {e} was first written in",
+            "{e} was translated from the original",
             "Q: In which language was {e} written? A:",
+            "Q: What is the original language of {e}? A: The language is",
         ],
         [],
         [["Don Quixote", "Spanish"], ["Hamlet", "English"], ["War and Peace", "Russian"]],
@@ -262,9 +264,9 @@ RELATIONS = [
         "word",
         [
             "The past tense of {e} is",
-            "The past tense of walk is walked, and the past tense of {e} is",
-            "The simple past of the verb {e} is",
-            "Q: What is the past tense of {e}? A:",
+            "Today I {e}; yesterday I",
+            "Today they walk, yesterday they walked. Today they {e}, yesterday they",
+            "The past tense of come is came. The past tense of {e} is",
         ],
         [],
         [["go", "went"], ["see", "saw"], ["write", "wrote"]],
@@ -274,9 +276,9 @@ RELATIONS = [
         "word",
         [
             "The plural of {e} is",
-            "One {e}, two",
+            "One cat, two cats; one {e}, two",
             "The plural of cat is cats, and the plural of {e} is",
-            "Q: What is the plural of {e}? A:",
+            "The plural of foot is feet. The plural of {e} is",
         ],
         [],
         [["child", "children"], ["house", "houses"], ["mouse", "mice"]],
@@ -286,9 +288,9 @@ RELATIONS = [
         "religion",
         [
             "The main religion in {e} is",
-            "The religion of {e} is",
-            "Most believers in {e} are followers of",
-            "Q: What is the main religion in {e}? A:",
+            "The most common religion in {e} is",
+            "The state religion of {e} is",
+            "Q: What is the main religion in {e}? A: The main religion is",
         ],
         [],
         [["Cambodia", "Buddhism"], ["Indonesia", "Islam"], ["Israel", "Judaism"]],
@@ -298,7 +300,7 @@ RELATIONS = [
         "sport",
         [
             "{e} plays the sport of",
-            "The sport that {e} plays is",
+            "{e} is famous for playing",
             "{e} is a star of professional",
             "Q: Which sport does {e} play? A: The sport is",
         ],

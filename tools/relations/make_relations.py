@@ -3,8 +3,8 @@
     python -m venv /tmp/relvenv && /tmp/relvenv/bin/pip install -r requirements.txt
     /tmp/relvenv/bin/python make_relations.py [TARGETS.json ...]
 
-Each optional file holds facts whose targets must be answers of their relation; those missing are added and reported.
-Known shapes: `{"facts": [[entity, relation, target], ...]}`, `{"facts": [{"relation", "target_true", "target_new"}, ...]}`
+Each optional file holds facts whose targets must be answers of their relation; what is missing is added and reported.
+Known shapes: `{"facts": [[entity, relation, target], ...]}`, `{"facts": [{relation, target_true, target_new}, ...]}`
 and `{"rows": [{"entity", relation: target, ...}, ...]}`.
 The output is the same for the same package versions and files.
 """
@@ -91,6 +91,12 @@ def check(relation):
         assert not answers or target in answers, f"{name}: example target {target!r} is no answer"
 
 
+def block(relation):
+    """The relation as JSON, one key per line."""
+    lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in relation.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
 def main():
     parser = argparse.ArgumentParser(description="Makes the relations that come with the program.")
     parser.add_argument("targets", nargs="*", help="facts whose targets must be answers")
@@ -103,7 +109,8 @@ def main():
         added = sorted(pair for pair in pairs if pair[1] not in answers[pair[0]])
         for name, target in added:
             answers[name].add(target)
-        print(f"{path}: {len(pairs)} targets, {len(added)} added {added}, other relations {sorted(unknown)}", file=sys.stderr)
+        report = f"{len(pairs)} targets, {len(added)} added {added}, other relations {sorted(unknown)}"
+        print(f"{path}: {report}", file=sys.stderr)
 
     relations = []
     for name, kind, templates, extra_templates, examples in sorted(RELATIONS):
@@ -121,11 +128,7 @@ def main():
     assert len(set(names)) == len(names), "a relation twice"
     assert set(ANSWERS) <= set(names), "answers of no relation"
 
-    lines = ",\n".join(
-        "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in relation.items()) + "\n}"
-        for relation in relations
-    )
-    text = f'{{"relations": [\n{lines}\n]}}\n'
+    text = '{"relations": [\n' + ",\n".join(block(relation) for relation in relations) + "\n]}\n"
     assert json.loads(text) == {"relations": relations}, "the text says what was meant"
     size = len(text.encode("utf-8"))
     assert size <= SIZE_MAX_BYTES, f"{size} bytes"

@@ -44,7 +44,8 @@ def languages():
 
 def currencies():
     """CLDR's English names of the currencies that are tender today."""
-    codes = {code for territory in ENGLISH.territories if len(territory) == 2 for code in get_territory_currencies(territory)}
+    territories = [code for code in ENGLISH.territories if len(code) == 2]
+    codes = {currency for territory in territories for currency in get_territory_currencies(territory)}
     return [plain(ENGLISH.currencies[code]) for code in codes] + curated.items(curated.MORE_CURRENCIES)
 
 

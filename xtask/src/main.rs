@@ -53,6 +53,26 @@ enum Task {
         /// The reference: prompts with ids, top logits and a greedy continuation
         golden: PathBuf,
     },
+    /// Ask a model for every fact it was trained on, and complete phrasings it never saw
+    Facts {
+        /// Any model
+        model: PathBuf,
+        /// A folder with facts.json and heldout.jsonl
+        reference: PathBuf,
+    },
+    /// Hit rates of DESCRIBE for one relation over a table of true answers
+    Hits {
+        /// Any model
+        model: PathBuf,
+        /// `rows` with `entity`, `population` and one key per relation
+        table: PathBuf,
+        /// The relation
+        #[arg(long, default_value = "capital")]
+        relation: String,
+        /// Entities, the most populous first
+        #[arg(long, default_value_t = 40)]
+        limit: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -64,6 +84,13 @@ fn main() -> ExitCode {
         Task::Bless => ci::bless(&root),
         Task::Lock => tidy::locks::write(&root),
         Task::Golden { model, golden } => conformance::golden(&model, &golden),
+        Task::Facts { model, reference } => conformance::facts(&model, &reference),
+        Task::Hits {
+            model,
+            table,
+            relation,
+            limit,
+        } => conformance::hits(&model, &table, &relation, limit),
         Task::FetchGemma { dir } => fetch_gemma::fetch(&dir),
     };
     match outcome {

@@ -102,8 +102,10 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         }
         _ if asks_for_json(arguments) => {
             let text = error.to_string();
-            let text = text.trim_end().trim_start_matches("error: ");
-            Printer::new(Format::Json, false).error(&CliError::request("usage", text));
+            let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+            let usage = rest.lines().find(|line| line.starts_with("Usage: ")).map(str::to_owned);
+            let message = message.trim_end().trim_start_matches("error: ");
+            Printer::new(Format::Json, false).error(&CliError::request("usage", message).with_hint(usage));
             ExitCode::from(1)
         }
         _ => {

@@ -128,11 +128,11 @@ mod tests {
         rows.push(vec!["\u{1b}[2J".into(), Cell::Null]);
         rows.push(vec!["\u{6771}\u{4eac}".into(), 1e-9_f64.into()]);
         let want = [
-            "token            prob",
-            "----------  ---------",
-            " Paris\\n     0.932402",
-            "\\u{1b}[2J           -",
-            "\u{6771}\u{4eac}        1.0000e-9",
+            "token           prob",
+            "---------- ---------",
+            " Paris\\n    0.932402",
+            "\\u{1b}[2J          -",
+            "\u{6771}\u{4eac}       1.0000e-9",
         ];
         assert_eq!(render(&rows).lines().collect::<Vec<_>>(), want);
     }

@@ -100,7 +100,7 @@ impl Database {
     pub fn require(&self, level: Level) -> Result<(), DbError> {
         match self.vindex() {
             None => Ok(()),
-            Some(vindex) => Ok(vindex.require(level)?),
+            Some(vindex) => Ok(vindex.requires(level)?),
         }
     }
 

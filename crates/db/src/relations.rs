@@ -222,8 +222,16 @@ mod tests {
                 );
             }
             for (entity, answer) in &relation.examples {
-                assert!(!entity.is_empty() && !answer.is_empty(), "{}", relation.name);
-                assert!(relation.answers.is_empty() || relation.answers.contains(answer), "{}: {answer}", relation.name);
+                assert!(
+                    !entity.is_empty() && !answer.is_empty(),
+                    "{}",
+                    relation.name
+                );
+                assert!(
+                    relation.answers.is_empty() || relation.answers.contains(answer),
+                    "{}: {answer}",
+                    relation.name
+                );
             }
             for answer in &relation.answers {
                 assert_eq!(text_fault(answer), None, "{}: {answer}", relation.name);

@@ -5,6 +5,7 @@
 //! Cost: opening reads headers; weights stay mapped.
 #![forbid(unsafe_code)]
 
+pub mod chat;
 pub mod checkpoint;
 mod config;
 pub mod error;

@@ -25,7 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&parent)?;
     let out = parent.join("tiny");
     let options = ExtractOptions { level: Level::All };
-    extract(&source, Some(&tokenizer), &out, &options, &mut |_| ControlFlow::Continue(()))?;
+    extract(&source, Some(&tokenizer), &out, &options, &mut |_| {
+        ControlFlow::Continue(())
+    })?;
     let vindex = Vindex::open(&out)?;
     vindex.features()?.put_many(&[FeatureRow {
         layer: 3,
@@ -33,8 +35,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         gate_norm: 0.25,
         down_norm: 4.0,
         outputs: vec![
-            OutputToken { token: 7, score: 1.5 },
-            OutputToken { token: 299, score: -0.125 },
+            OutputToken {
+                token: 7,
+                score: 1.5,
+            },
+            OutputToken {
+                token: 299,
+                score: -0.125,
+            },
         ],
     }])?;
     vindex.knowledge()?.create_relation(&RelationRow {

@@ -38,13 +38,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir(&source)?;
     let size = write_checkpoint(&source)?;
     let checkpoint = Checkpoint::open(&source)?;
-    let largest = checkpoint.container().tensors().iter().map(|info| info.n_bytes).max();
+    let largest = checkpoint
+        .container()
+        .tensors()
+        .iter()
+        .map(|info| info.n_bytes)
+        .max();
     let largest = largest.unwrap_or(0);
     let before = peak_bytes()?;
     let go_on = &mut |_| ControlFlow::Continue(());
     let out = dir.path().join("out");
     let start = Instant::now();
-    extract(&checkpoint, None, &out, &ExtractOptions { level: Level::All }, go_on)?;
+    extract(
+        &checkpoint,
+        None,
+        &out,
+        &ExtractOptions { level: Level::All },
+        go_on,
+    )?;
     let seconds = start.elapsed().as_secs_f64();
     let peak = peak_bytes()?;
     println!("checkpoint {size} bytes, largest tensor {largest}, peak before {before}");
@@ -53,13 +64,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::hard_link(out.join("weights.gguf"), &weights)?;
     let start = Instant::now();
     let gguf = Checkpoint::open(&weights)?;
-    extract(&gguf, None, &dir.path().join("linked"), &ExtractOptions { level: Level::All }, go_on)?;
-    println!("gguf: peak {} bytes, {:.2} s", peak_bytes()?, start.elapsed().as_secs_f64());
+    extract(
+        &gguf,
+        None,
+        &dir.path().join("linked"),
+        &ExtractOptions { level: Level::All },
+        go_on,
+    )?;
+    println!(
+        "gguf: peak {} bytes, {:.2} s",
+        peak_bytes()?,
+        start.elapsed().as_secs_f64()
+    );
     let within = peak_bytes()? <= largest + ALLOWANCE_BYTES;
     let start = Instant::now();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let report = verify(&out, &mut Team::new(threads), go_on)?;
-    println!("verify: {}, {:.2} s", report.ok(), start.elapsed().as_secs_f64());
+    println!(
+        "verify: {}, {:.2} s",
+        report.ok(),
+        start.elapsed().as_secs_f64()
+    );
     if within {
         Ok(())
     } else {
@@ -71,7 +96,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn peak_bytes() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()).ok_or("no VmHWM")?;
+    let kib = line
+        .and_then(|rest| rest.split_whitespace().next())
+        .ok_or("no VmHWM")?;
     Ok(kib.parse::<u64>()? * 1024)
 }
 
@@ -84,7 +111,10 @@ fn write_checkpoint(dir: &Path) -> Result<u64, Box<dyn Error>> {
     });
     fs::write(dir.join("config.json"), config.to_string())?;
     let mut tensors = vec![
-        ("model.embed_tokens.weight".to_owned(), vec![D_VOCAB, D_MODEL]),
+        (
+            "model.embed_tokens.weight".to_owned(),
+            vec![D_VOCAB, D_MODEL],
+        ),
         ("lm_head.weight".to_owned(), vec![D_VOCAB, D_MODEL]),
         ("model.norm.weight".to_owned(), vec![D_MODEL]),
     ];

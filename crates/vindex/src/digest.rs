@@ -24,7 +24,12 @@ pub(crate) struct Reporter<'a> {
 
 impl Reporter<'_> {
     /// Tells the caller, and turns its wish to stop into an error.
-    pub(crate) fn tell(&mut self, stage: &'static str, done: u64, total: u64) -> Result<(), VindexError> {
+    pub(crate) fn tell(
+        &mut self,
+        stage: &'static str,
+        done: u64,
+        total: u64,
+    ) -> Result<(), VindexError> {
         match (self.call)(Progress { stage, done, total }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(VindexError::Interrupted { stage }),
@@ -46,7 +51,10 @@ pub(crate) fn hash_file(
     reporter: &mut Reporter<'_>,
 ) -> Result<Hashed, VindexError> {
     let mut file = File::open(path).map_err(io_error(path, "open"))?;
-    let total = file.metadata().map_err(io_error(path, "read the size of"))?.len();
+    let total = file
+        .metadata()
+        .map_err(io_error(path, "read the size of"))?
+        .len();
     let mut hasher = Sha256::new();
     let mut size = 0u64;
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -135,7 +143,10 @@ mod tests {
         out.write_all(b"a").unwrap();
         out.write_all(b"bc").unwrap();
         let (bytes, hashed) = out.finish();
-        assert_eq!((bytes.as_slice(), hashed.size, hashed.sha256.as_str()), (b"abc".as_slice(), 3, abc));
+        assert_eq!(
+            (bytes.as_slice(), hashed.size, hashed.sha256.as_str()),
+            (b"abc".as_slice(), 3, abc)
+        );
     }
 
     #[test]

@@ -107,10 +107,18 @@ pub fn extract(
     };
     let weights = job.weights()?;
     let (tokenizer_file, entry) = job.tokenizer(tokenizer)?;
-    let files: Vec<FileEntry> = [Some(weights.entry), tokenizer_file].into_iter().flatten().collect();
+    let files: Vec<FileEntry> = [Some(weights.entry), tokenizer_file]
+        .into_iter()
+        .flatten()
+        .collect();
     let mut notes = source.notes().to_vec();
     notes.extend(weights.notes);
-    notes.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.warnings()).map(ToString::to_string));
+    notes.extend(
+        tokenizer
+            .iter()
+            .flat_map(|tokenizer| tokenizer.warnings())
+            .map(ToString::to_string),
+    );
     let mut manifest = Manifest {
         format_version: FORMAT_VERSION,
         created_by: CreatedBy {
@@ -125,8 +133,9 @@ pub fn extract(
         ignored: ignored(source),
         notes,
         spec: source.spec().clone(),
+        checksum: String::new(),
     };
-    manifest.digest = manifest.compute_digest();
+    manifest.seal();
     let manifest_bytes = job.manifest(&manifest)?;
     publish(staging, &parent, out)?;
     let written: u64 = manifest.files.iter().map(|file| file.size).sum();
@@ -242,7 +251,10 @@ impl Job<'_> {
     fn weights(&mut self) -> Result<Weights, VindexError> {
         let roles = self.source.roles();
         let content = self.level.content();
-        let n_used = roles.into_iter().filter(|role| content.includes(*role)).count();
+        let n_used = roles
+            .into_iter()
+            .filter(|role| content.includes(*role))
+            .count();
         let (hashed, placement, notes) = match (self.source.container(), self.level) {
             (Container::Gguf(file), Level::Inference | Level::All) if file.paths().len() == 1 => {
                 let (hashed, placement) = self.take(&file.paths()[0])?;
@@ -251,7 +263,11 @@ impl Job<'_> {
             (Container::Gguf(_) | Container::HuggingFace(_), _) => {
                 let plan = GgufPlan::new(self.source, content)?;
                 let hashed = self.stream(&plan)?;
-                (hashed, WeightsPlacement::Written, plan.differences().to_vec())
+                (
+                    hashed,
+                    WeightsPlacement::Written,
+                    plan.differences().to_vec(),
+                )
             }
         };
         Ok(Weights {
@@ -283,8 +299,12 @@ impl Job<'_> {
     /// The standard library lets the file system share blocks where it can.
     fn copy(&mut self, from: &Path, to: &Path) -> Result<(), VindexError> {
         let mut input = File::open(from).map_err(io_error(from, "open"))?;
-        let total = input.metadata().map_err(io_error(from, "read the size of"))?.len();
-        let mut output = File::create_new(to).map_err(io_error(&self.out.join(WEIGHTS), "create"))?;
+        let total = input
+            .metadata()
+            .map_err(io_error(from, "read the size of"))?
+            .len();
+        let mut output =
+            File::create_new(to).map_err(io_error(&self.out.join(WEIGHTS), "create"))?;
         let mut done = 0;
         loop {
             self.reporter.tell("copy", done, total)?;
@@ -295,7 +315,9 @@ impl Job<'_> {
             }
             done += n;
         }
-        output.sync_all().map_err(io_error(&self.out.join(WEIGHTS), "flush"))
+        output
+            .sync_all()
+            .map_err(io_error(&self.out.join(WEIGHTS), "flush"))
     }
 
     /// Writes a plan and hashes it on the way.
@@ -363,7 +385,12 @@ impl Job<'_> {
     fn written(&self, tokenizer: &Tokenizer) -> Result<Vec<u8>, VindexError> {
         let path = || self.out.join(TOKENIZER);
         let text = tokenizer.to_json();
-        Ok(text.map_err(|source| VindexError::Tokenizer { path: path(), source })?.into_bytes())
+        Ok(text
+            .map_err(|source| VindexError::Tokenizer {
+                path: path(),
+                source,
+            })?
+            .into_bytes())
     }
 
     /// Writes a small file.
@@ -396,7 +423,11 @@ impl Job<'_> {
         }
         self.put(MANIFEST, text.as_bytes())?;
         let reopened = Vindex::open(self.staging)?;
-        assert_eq!(reopened.manifest(), manifest, "a strict reader understands what was meant");
+        assert_eq!(
+            reopened.manifest(),
+            manifest,
+            "a strict reader understands what was meant"
+        );
         reopened.tensors()?;
         Ok(size)
     }
@@ -459,8 +490,10 @@ fn entry(name: String, hashed: &Hashed) -> FileEntry {
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name()
-        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 /// The small files of a folder that a copy of it would need.
@@ -547,7 +580,8 @@ impl<'a> SourceReader<'a> {
             Opened::Gguf(file) => file.data(name)?,
             Opened::HuggingFace(weights) => weights.data(name)?,
         };
-        self.read.set(self.read.get().saturating_add(bytes.len() as u64));
+        self.read
+            .set(self.read.get().saturating_add(bytes.len() as u64));
         Ok(bytes)
     }
 }

@@ -61,7 +61,9 @@ impl RelationOrigin {
     }
 
     fn named(name: &str) -> Option<Self> {
-        [Self::User, Self::Shipped].into_iter().find(|origin| origin.name() == name)
+        [Self::User, Self::Shipped]
+            .into_iter()
+            .find(|origin| origin.name() == name)
     }
 }
 
@@ -104,7 +106,9 @@ impl KnowledgeDb {
 
     fn prepare(&self, connection: Connection) -> Result<Connection, VindexError> {
         let failed = self.failed("opening");
-        connection.execute_batch("PRAGMA foreign_keys = ON").map_err(&failed)?;
+        connection
+            .execute_batch("PRAGMA foreign_keys = ON")
+            .map_err(&failed)?;
         let n_tables: i64 = connection
             .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
             .map_err(&failed)?;
@@ -113,7 +117,9 @@ impl KnowledgeDb {
             (_, VERSION) => Ok(connection),
             (0, 0) => {
                 let sql = format!("BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT");
-                connection.execute_batch(&sql).map_err(self.failed("making the tables"))?;
+                connection
+                    .execute_batch(&sql)
+                    .map_err(self.failed("making the tables"))?;
                 Ok(connection)
             }
             (_, got) => Err(VindexError::TableVersion {
@@ -150,7 +156,9 @@ impl KnowledgeDb {
     /// If the tables cannot be read.
     pub fn relation(&self, name: &str) -> Result<Option<RelationRow>, VindexError> {
         let all = self.relations()?;
-        Ok(all.into_iter().find(|relation| relation.name.eq_ignore_ascii_case(name)))
+        Ok(all
+            .into_iter()
+            .find(|relation| relation.name.eq_ignore_ascii_case(name)))
     }
 
     /// Adds a relation.
@@ -215,7 +223,9 @@ pub(crate) fn check_file(path: &Path) -> Option<Result<String, String>> {
     }
     let checked = KnowledgeDb::open(path).and_then(|db| {
         let sound = db.with_connection(|connection| {
-            connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))
+            connection.query_row("PRAGMA integrity_check(1)", [], |row| {
+                row.get::<_, String>(0)
+            })
         })?;
         Ok((sound, db.relations()?.len()))
     });
@@ -251,7 +261,11 @@ fn check(relation: &RelationRow) -> Result<(), VindexError> {
             return bad(format!("{n} {what}, at most {max}"));
         }
     }
-    let texts = templates.iter().chain(answers).chain(answer_type).chain([name]);
+    let texts = templates
+        .iter()
+        .chain(answers)
+        .chain(answer_type)
+        .chain([name]);
     for text in texts {
         if text.len() > TEXT_BYTES_MAX {
             let n = text.len();
@@ -271,7 +285,10 @@ fn insert(connection: &mut Connection, relation: &RelationRow) -> Result<(), rus
         params![relation.name, relation.answer_type, relation.origin.name()],
     )?;
     for (sql, texts) in [
-        ("INSERT INTO templates VALUES (?1, ?2, ?3)", &relation.templates),
+        (
+            "INSERT INTO templates VALUES (?1, ?2, ?3)",
+            &relation.templates,
+        ),
         ("INSERT INTO answers VALUES (?1, ?2, ?3)", &relation.answers),
     ] {
         let mut statement = transaction.prepare(sql)?;
@@ -319,8 +336,14 @@ mod tests {
     fn relation(name: &str) -> RelationRow {
         RelationRow {
             name: name.to_owned(),
-            templates: vec!["The capital of {} is".to_owned(), "{}'s capital is".to_owned()],
-            answers: vec!["Paris".to_owned(), "T\u{14d}ky\u{14d}; DROP TABLE relations".to_owned()],
+            templates: vec![
+                "The capital of {} is".to_owned(),
+                "{}'s capital is".to_owned(),
+            ],
+            answers: vec![
+                "Paris".to_owned(),
+                "T\u{14d}ky\u{14d}; DROP TABLE relations".to_owned(),
+            ],
             answer_type: Some("city".to_owned()),
             origin: RelationOrigin::User,
         }
@@ -360,7 +383,10 @@ mod tests {
             .unwrap();
         assert_eq!(left, 0, "templates and answers go with their relation");
         assert_eq!(db.relations().unwrap(), [bare]);
-        assert_eq!(db.drop_relation("capital").unwrap_err().to_string(), "no relation `capital`");
+        assert_eq!(
+            db.drop_relation("capital").unwrap_err().to_string(),
+            "no relation `capital`"
+        );
     }
 
     #[test]
@@ -380,7 +406,10 @@ mod tests {
             (long, "relation `r`: a text of 4097 bytes, at most 4096"),
             (zero, "relation `r`: a text with a zero byte"),
         ] {
-            assert_eq!(db.create_relation(&relation).unwrap_err().to_string(), expected);
+            assert_eq!(
+                db.create_relation(&relation).unwrap_err().to_string(),
+                expected
+            );
         }
         assert!(!path.exists());
     }
@@ -392,11 +421,23 @@ mod tests {
         let junk = [7u8; 300];
         std::fs::write(&path, junk).unwrap();
         let found = KnowledgeDb::open(&path).unwrap_err().to_string();
-        assert_eq!(found, format!("{}: opening failed: file is not a database", path.display()));
+        assert_eq!(
+            found,
+            format!("{}: opening failed: file is not a database", path.display())
+        );
         assert_eq!(std::fs::read(&path).unwrap(), junk);
         std::fs::remove_file(&path).unwrap();
-        Connection::open(&path).unwrap().execute_batch("CREATE TABLE x (y); PRAGMA user_version = 3").unwrap();
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch("CREATE TABLE x (y); PRAGMA user_version = 3")
+            .unwrap();
         let found = KnowledgeDb::open(&path).unwrap_err().to_string();
-        assert_eq!(found, format!("{}: table version 3, this program reads version 1", path.display()));
+        assert_eq!(
+            found,
+            format!(
+                "{}: table version 3, this program reads version 1",
+                path.display()
+            )
+        );
     }
 }

@@ -104,6 +104,8 @@ pub struct Manifest {
     pub notes: Vec<String>,
     /// The model as plain data; what `weights.gguf` says about itself does not count.
     pub spec: ModelSpec,
+    /// SHA-256 of this text with 64 zeros in this place: nothing in the manifest changes unnoticed.
+    pub checksum: String,
 }
 
 /// The program that wrote a vindex.
@@ -170,7 +172,10 @@ pub struct Source {
 impl Source {
     /// The text of a file that is kept in full.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.texts.iter().find(|file| file.name == name).map(|file| file.text.as_str())
+        self.texts
+            .iter()
+            .find(|file| file.name == name)
+            .map(|file| file.text.as_str())
     }
 }
 
@@ -282,6 +287,21 @@ impl Manifest {
         hash_bytes(text.as_bytes())
     }
 
+    /// What [`Self::checksum`] must be.
+    fn compute_checksum(&self) -> String {
+        let blank = Self {
+            checksum: "0".repeat(HEX_CHARS),
+            ..self.clone()
+        };
+        hash_bytes(blank.encode().as_bytes())
+    }
+
+    /// Sets the two digests, after which the manifest must not change.
+    pub fn seal(&mut self) {
+        self.digest = self.compute_digest();
+        self.checksum = self.compute_checksum();
+    }
+
     /// A listed file.
     pub fn file(&self, name: &str) -> Option<&FileEntry> {
         self.files.iter().find(|file| file.name == name)
@@ -291,18 +311,28 @@ impl Manifest {
     fn check(&self) -> Result<(), (String, String)> {
         let wrong = |field: &str, problem: String| Err((field.to_owned(), problem));
         check_digest("digest", &self.digest)?;
+        check_digest("checksum", &self.checksum)?;
         if self.spec.layers.is_empty() || self.spec.layers.len() > LAYERS_MAX {
             let n = self.spec.layers.len();
-            return wrong("spec.layers", format!("{n} layers, expected 1 to {LAYERS_MAX}"));
+            return wrong(
+                "spec.layers",
+                format!("{n} layers, expected 1 to {LAYERS_MAX}"),
+            );
         }
         if self.files.len() > LISTED.len() {
-            return wrong("files", format!("{} entries, at most {}", self.files.len(), LISTED.len()));
+            return wrong(
+                "files",
+                format!("{} entries, at most {}", self.files.len(), LISTED.len()),
+            );
         }
         check_files("files", &self.files)?;
         for (i, file) in self.files.iter().enumerate() {
             if !LISTED.contains(&file.name.as_str()) {
                 let expected = LISTED.join(" or ");
-                return wrong(&format!("files[{i}].name"), format!("`{}`, expected {expected}", file.name));
+                return wrong(
+                    &format!("files[{i}].name"),
+                    format!("`{}`, expected {expected}", file.name),
+                );
             }
         }
         if self.file(WEIGHTS).is_none() {
@@ -312,20 +342,33 @@ impl Manifest {
         match (place, self.file(TOKENIZER).is_some()) {
             (Some(TokenizerPlace::File), true) | (Some(TokenizerPlace::Weights) | None, false) => {}
             (Some(TokenizerPlace::File), false) => {
-                return wrong("tokenizer.place", format!("{TOKENIZER}, which `files` does not list"));
+                return wrong(
+                    "tokenizer.place",
+                    format!("{TOKENIZER}, which `files` does not list"),
+                );
             }
             (Some(TokenizerPlace::Weights) | None, true) => {
-                return wrong("files", format!("{TOKENIZER} is listed, but `tokenizer` does not use it"));
+                return wrong(
+                    "files",
+                    format!("{TOKENIZER} is listed, but `tokenizer` does not use it"),
+                );
             }
         }
         if self.source.files.len() > SOURCE_FILES_MAX {
             let n = self.source.files.len();
-            return wrong("source.files", format!("{n} entries, at most {SOURCE_FILES_MAX}"));
+            return wrong(
+                "source.files",
+                format!("{n} entries, at most {SOURCE_FILES_MAX}"),
+            );
         }
         check_files("source.files", &self.source.files)?;
         for (i, text) in self.source.texts.iter().enumerate() {
             if !SOURCE_TEXTS.contains(&text.name.as_str()) {
-                let problem = format!("{:?}, expected one of {}", text.name, SOURCE_TEXTS.join(", "));
+                let problem = format!(
+                    "{:?}, expected one of {}",
+                    text.name,
+                    SOURCE_TEXTS.join(", ")
+                );
                 return wrong(&format!("source.texts[{i}].name"), problem);
             }
         }
@@ -333,7 +376,17 @@ impl Manifest {
         if self.digest != expected {
             return wrong(
                 "digest",
-                format!("{}, but spec, files and tokenizer give {expected}", self.digest),
+                format!(
+                    "{}, but spec, files and tokenizer give {expected}",
+                    self.digest
+                ),
+            );
+        }
+        let expected = self.compute_checksum();
+        if self.checksum != expected {
+            return wrong(
+                "checksum",
+                format!("{}, but the text gives {expected}", self.checksum),
             );
         }
         Ok(())
@@ -342,11 +395,18 @@ impl Manifest {
 
 fn check_files(at: &str, files: &[FileEntry]) -> Result<(), (String, String)> {
     for (i, file) in files.iter().enumerate() {
-        let FileEntry { name, size: _, sha256 } = file;
+        let FileEntry {
+            name,
+            size: _,
+            sha256,
+        } = file;
         check_name(&format!("{at}[{i}].name"), name)?;
         check_digest(&format!("{at}[{i}].sha256"), sha256)?;
         if files[..i].iter().any(|earlier| earlier.name == *name) {
-            return Err((format!("{at}[{i}].name"), format!("`{name}` is listed twice")));
+            return Err((
+                format!("{at}[{i}].name"),
+                format!("`{name}` is listed twice"),
+            ));
         }
     }
     Ok(())
@@ -369,7 +429,9 @@ fn check_name(at: &str, name: &str) -> Result<(), (String, String)> {
 
 fn check_digest(at: &str, digest: &str) -> Result<(), (String, String)> {
     let sound = digest.len() == HEX_CHARS
-        && digest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        && digest
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if sound {
         Ok(())
     } else {
@@ -384,7 +446,7 @@ fn guilty_field(json: &Value) -> Option<String> {
         T::deserialize(json).is_ok()
     }
     type FieldCheck = (&'static str, fn(&Value) -> bool);
-    const FIELDS: [FieldCheck; 10] = [
+    const FIELDS: [FieldCheck; 11] = [
         ("format_version", is::<u32>),
         ("created_by", is::<CreatedBy>),
         ("digest", is::<String>),
@@ -395,6 +457,7 @@ fn guilty_field(json: &Value) -> Option<String> {
         ("ignored", is::<Vec<Ignored>>),
         ("notes", is::<Vec<String>>),
         ("spec", is::<ModelSpec>),
+        ("checksum", is::<String>),
     ];
     FIELDS
         .iter()
@@ -404,7 +467,13 @@ fn guilty_field(json: &Value) -> Option<String> {
 
 /// Where the text says something else than what was understood.
 fn first_difference(at: &str, text: &Value, understood: &Value) -> Option<(String, String)> {
-    let below = |key: &str| if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
+    let below = |key: &str| {
+        if at.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{at}.{key}")
+        }
+    };
     match (text, understood) {
         (Value::Object(a), Value::Object(b)) => {
             if let Some(key) = a.keys().find(|key| !b.contains_key(*key)) {
@@ -413,7 +482,8 @@ fn first_difference(at: &str, text: &Value, understood: &Value) -> Option<(Strin
             if let Some(key) = b.keys().find(|key| !a.contains_key(*key)) {
                 return Some((below(key), "missing".to_owned()));
             }
-            a.iter().find_map(|(key, value)| first_difference(&below(key), value, &b[key]))
+            a.iter()
+                .find_map(|(key, value)| first_difference(&below(key), value, &b[key]))
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => a
             .iter()
@@ -421,6 +491,9 @@ fn first_difference(at: &str, text: &Value, understood: &Value) -> Option<(Strin
             .enumerate()
             .find_map(|(i, (a, b))| first_difference(&format!("{at}[{i}]"), a, b)),
         (a, b) if a == b => None,
-        (a, b) => Some((at.to_owned(), format!("{a} is not exactly representable, nearest {b}"))),
+        (a, b) => Some((
+            at.to_owned(),
+            format!("{a} is not exactly representable, nearest {b}"),
+        )),
     }
 }

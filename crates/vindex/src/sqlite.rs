@@ -39,9 +39,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Connection, rusqlite::
     // A file name is data here, never a URI with options.
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX
         | match access {
-            Access::Create => {
-                OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
-            }
+            Access::Create => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };

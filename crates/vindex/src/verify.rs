@@ -95,7 +95,13 @@ pub fn verify(
         }
     };
     let manifest = vindex.manifest();
-    report.add(MANIFEST, Ok(format!("format version {}, level {}", manifest.format_version, manifest.level)));
+    report.add(
+        MANIFEST,
+        Ok(format!(
+            "format version {}, level {}",
+            manifest.format_version, manifest.level
+        )),
+    );
     for entry in &manifest.files {
         let found = check_file(&path.join(&entry.name), entry, &mut reporter)?;
         report.add(&entry.name, found);
@@ -104,7 +110,10 @@ pub fn verify(
     match vindex.tensors() {
         Err(error) => report.add("tensors", Err(error.to_string())),
         Ok(tensors) => {
-            report.add("tensors", Ok(format!("{} tensors, as the spec needs them", tensors.len())));
+            report.add(
+                "tensors",
+                Ok(format!("{} tensors, as the spec needs them", tensors.len())),
+            );
             let found = check_values(&tensors, team, &mut reporter)?;
             report.add("values", found);
         }
@@ -126,7 +135,11 @@ fn check_file(
     entry: &FileEntry,
     reporter: &mut Reporter<'_>,
 ) -> Result<Result<String, String>, VindexError> {
-    let FileEntry { name: _, size, sha256 } = entry;
+    let FileEntry {
+        name: _,
+        size,
+        sha256,
+    } = entry;
     let hashed = match hash_file(path, "digest", reporter) {
         Ok(hashed) => hashed,
         Err(error @ VindexError::Interrupted { .. }) => return Err(error),
@@ -136,7 +149,10 @@ fn check_file(
     Ok(if hashed.size != *size {
         Err(format!("{} bytes, the manifest says {size}", hashed.size))
     } else if hashed.sha256 != *sha256 {
-        Err(format!("digest {}, the manifest says {sha256}", hashed.sha256))
+        Err(format!(
+            "digest {}, the manifest says {sha256}",
+            hashed.sha256
+        ))
     } else {
         Ok(format!("{size} bytes, digest as in the manifest"))
     })
@@ -150,7 +166,8 @@ fn unknown_names(
 ) -> Result<(), VindexError> {
     let is_known = |name: &str| {
         let table = [FEATURES, KNOWLEDGE].iter().any(|table| {
-            name.strip_prefix(table).is_some_and(|rest| SQLITE_SUFFIXES.contains(&rest))
+            name.strip_prefix(table)
+                .is_some_and(|rest| SQLITE_SUFFIXES.contains(&rest))
         });
         table || name == MANIFEST || name == PATCHES || manifest.file(name).is_some()
     };
@@ -173,9 +190,14 @@ fn check_tokenizer(vindex: &Vindex) -> Result<String, String> {
     let tokenizer = vindex.tokenizer().map_err(|error| error.to_string())?;
     let stated = vindex.manifest().tokenizer.as_ref();
     let stated = stated.expect("the caller has seen that there is one");
-    let (n_vocab, d_vocab) = (tokenizer.n_vocab() as u64, u64::from(vindex.manifest().spec.d_vocab));
+    let (n_vocab, d_vocab) = (
+        tokenizer.n_vocab() as u64,
+        u64::from(vindex.manifest().spec.d_vocab),
+    );
     if n_vocab > d_vocab {
-        return Err(format!("{n_vocab} tokens, but the embedding has {d_vocab} rows"));
+        return Err(format!(
+            "{n_vocab} tokens, but the embedding has {d_vocab} rows"
+        ));
     }
     if *tokenizer.special() != stated.special {
         return Err("its special tokens are not those of the manifest".to_owned());
@@ -198,7 +220,10 @@ fn check_values(
         done += tensor.bytes.len() as u64;
     }
     reporter.tell("values", total, total)?;
-    let n: u64 = tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum();
+    let n: u64 = tensors
+        .iter()
+        .map(|tensor| tensor.shape.iter().product::<u64>())
+        .sum();
     Ok(Ok(format!("{n} values, all finite")))
 }
 
@@ -209,7 +234,11 @@ fn first_bad_value(
     done: u64,
     total: u64,
 ) -> Result<Option<String>, VindexError> {
-    let width = tensor.shape.last().map_or(1, |width| *width as usize).max(1);
+    let width = tensor
+        .shape
+        .last()
+        .map_or(1, |width| *width as usize)
+        .max(1);
     let n_values = tensor.shape.iter().product::<u64>() as usize;
     let n_rows = n_values / width;
     if n_rows == 0 {
@@ -234,7 +263,11 @@ fn first_bad_value(
                 let from = piece * rows_per_piece;
                 let to = n_rows.min(from + rows_per_piece);
                 values.resize((to - from) * width, 0.0);
-                decode(tensor.format, &tensor.bytes[from * row_bytes..to * row_bytes], &mut values);
+                decode(
+                    tensor.format,
+                    &tensor.bytes[from * row_bytes..to * row_bytes],
+                    &mut values,
+                );
                 if let Some(at) = values.iter().position(|x| !x.is_finite()) {
                     first_bad.fetch_min((from * width + at) as u64, Ordering::Relaxed);
                 }

@@ -124,7 +124,11 @@ impl Vindex {
         self.requires(Level::Inference)?;
         let path = self.weights_path();
         let spec = self.manifest.spec.clone();
-        Ok(Checkpoint::from_gguf_with_spec(self.weights()?, &path, spec)?)
+        Ok(Checkpoint::from_gguf_with_spec(
+            self.weights()?,
+            &path,
+            spec,
+        )?)
     }
 
     /// Every tensor that this level has.
@@ -141,7 +145,9 @@ impl Vindex {
             Level::Inference | Level::All => {
                 let checkpoint = self.checkpoint()?;
                 let roles = checkpoint.roles().into_iter();
-                Ok(roles.map(|role| checkpoint.tensor(role)).collect::<Result<_, _>>()?)
+                Ok(roles
+                    .map(|role| checkpoint.tensor(role))
+                    .collect::<Result<_, _>>()?)
             }
         }
     }
@@ -154,7 +160,10 @@ impl Vindex {
         if !self.level().content().includes(role) {
             self.requires(Level::Inference)?;
         }
-        let found = self.tensors()?.into_iter().find(|tensor| tensor.role == role);
+        let found = self
+            .tensors()?
+            .into_iter()
+            .find(|tensor| tensor.role == role);
         found.ok_or_else(|| {
             VindexError::Model(larql_models::ModelError::NoTensor {
                 origin: self.weights_path().display().to_string(),

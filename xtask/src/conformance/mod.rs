@@ -3,6 +3,7 @@
 //! Each check prints what it compared and ends with one line per failed bar.
 
 mod golden;
+mod knowledge;
 
 use std::path::Path;
 
@@ -56,4 +57,14 @@ pub(crate) fn golden(model: &Path, golden_file: &Path) -> Result<()> {
     } else {
         bail!("not met: {}", failed.join(", "))
     }
+}
+
+/// The facts a model was trained on, and phrasings it never saw.
+pub(crate) fn facts(model: &Path, reference: &Path) -> Result<()> {
+    knowledge::facts(model, reference)
+}
+
+/// Hit rates of one relation over a table of true answers.
+pub(crate) fn hits(model: &Path, table: &Path, relation: &str, limit: usize) -> Result<()> {
+    knowledge::hits(model, table, relation, limit)
 }

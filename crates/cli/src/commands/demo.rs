@@ -41,7 +41,7 @@ const QUESTIONS: &[Question] = &[
     Question {
         title: "Describe an entity",
         explanation: "DESCRIBE asks the model about an entity in several phrasings per relation and reads its answers.",
-        statement: "DESCRIBE \"France\" TOP 1",
+        statement: "DESCRIBE \"France\" RELATIONS (capital, continent, currency, demonym, language) TOP 1 BRIEF",
     },
     Question {
         title: "Infer",
@@ -56,12 +56,12 @@ const QUESTIONS: &[Question] = &[
     Question {
         title: "Features near a word",
         explanation: "The gate matrix is an index: these gates match the embedding of a word best. A match is not yet a meaning.",
-        statement: "SELECT layer, feature, token, cosine FROM FEATURES NEAREST TO \"Paris\" LIMIT 5",
+        statement: "SELECT layer, feature, token, cosine FROM FEATURES NEAREST TO \"Paris\" ORDER BY cosine DESC LIMIT 5",
     },
     Question {
         title: "Edges",
-        explanation: "The same answers as rows, to be filtered, ordered and joined with other data.",
-        statement: "SELECT entity, relation, target, prob FROM EDGES WHERE entity = \"France\" AND rank = 1 ORDER BY prob DESC LIMIT 5",
+        explanation: "Answers are rows of a table, to be filtered and ordered.",
+        statement: "SELECT entity, target, prob FROM EDGES WHERE entity IN (\"France\", \"Japan\", \"Kenya\") AND relation = \"capital\" AND rank = 1 ORDER BY prob DESC",
     },
     Question {
         title: "Behind an answer",

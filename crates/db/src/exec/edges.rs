@@ -72,10 +72,14 @@ pub(super) fn rows(
                 .collect(),
         );
     }
-    rows.note(
-        "edges are probed by running the model; prob is the mean probability over the templates",
-    );
-    if !plan.top_given {
+    rows.note(format!(
+        "probed with the {} profile: prob is the mean probability over a relation's templates, share its part of the \
+         listed answers",
+        runtime.profile().name()
+    ));
+    if relations.is_empty() {
+        rows.note("no relation has such a name: nothing was asked");
+    } else if !plan.top_given {
         rows.note(format!(
             "the {} best answers of each relation; WHERE rank <= n asks for more",
             plan.top

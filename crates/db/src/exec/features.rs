@@ -292,8 +292,15 @@ impl Source<'_> {
         })
     }
 
-    /// A token as it appears in running text; absent for rows of the unembedding that no token has.
+    /// A token as it appears in running text, without the space before it; absent for rows of the unembedding that no
+    /// token has.
     fn token_text(&self, id: u32) -> Result<Cell, DbError> {
-        Ok(self.db.tokenizer()?.token_text(id).into())
+        let text = self.db.tokenizer()?.token_text(id);
+        Ok(text
+            .map(|text| match text.trim() {
+                "" => text,
+                word => word.to_owned(),
+            })
+            .into())
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn of_database(db: &Database) -> Result<Relations, DbError> {
                     templates,
                     answers,
                     answer_type,
+                    examples: vec![],
                     origin: Origin::User,
                 });
             }
@@ -58,7 +59,11 @@ pub(super) fn list(relations: &Relations, with_examples: bool) -> Rows {
         if with_examples {
             row.push(relation.templates.first().cloned().into());
             let examples = examples(relation);
-            row.push(if examples.is_empty() { Cell::Null } else { examples.join(", ").into() });
+            row.push(if examples.is_empty() {
+                Cell::Null
+            } else {
+                examples.join(", ").into()
+            });
         }
         rows.push(row);
     }
@@ -68,10 +73,17 @@ pub(super) fn list(relations: &Relations, with_examples: bool) -> Rows {
 /// Known pairs, or the first answers where there are none.
 fn examples(relation: &Relation) -> Vec<String> {
     if relation.examples.is_empty() {
-        return relation.answers.iter().take(EXAMPLES_SHOWN).cloned().collect();
+        return relation
+            .answers
+            .iter()
+            .take(EXAMPLES_SHOWN)
+            .cloned()
+            .collect();
     }
     let pairs = relation.examples.iter().take(EXAMPLES_SHOWN);
-    pairs.map(|(entity, answer)| format!("{entity}: {answer}")).collect()
+    pairs
+        .map(|(entity, answer)| format!("{entity}: {answer}"))
+        .collect()
 }
 
 pub(super) fn one(relation: &Relation) -> Rows {
@@ -105,6 +117,7 @@ pub(super) fn create(session: &mut Session, relation: &Relation) -> Result<Rows,
             templates,
             answers,
             answer_type,
+            examples: _,
             origin: _,
         } = relation.clone();
         vindex.knowledge()?.create_relation(&RelationRow {

@@ -20,8 +20,7 @@ use super::{
 use crate::database::Database;
 use crate::error::DbError;
 use crate::relations::{
-    ANSWERS_MAX, Origin, Relation, Relations, TEMPLATES_MAX, name_fault,
-    template_fault, text_fault,
+    ANSWERS_MAX, Origin, Relation, Relations, TEMPLATES_MAX, name_fault, template_fault, text_fault,
 };
 
 /// What a statement is bound against.
@@ -276,12 +275,6 @@ impl Binder<'_> {
             examples: vec![],
             origin: Origin::User,
         };
-        debug_assert!(
-            relation
-                .templates
-                .iter()
-                .all(|template| template.len() <= TEXT_BYTES_MAX)
-        );
         Ok(Plan::CreateRelation { relation })
     }
 
@@ -422,8 +415,15 @@ fn all_layers(db: &Database) -> RangeInclusive<usize> {
 }
 
 fn require(db: &Database, level: Level, span: Span) -> Result<(), DbError> {
-    db.require(level)
-        .map_err(|error| refuse(span, error.to_string()))
+    let Err(error) = db.require(level) else {
+        return Ok(());
+    };
+    if let DbError::Vindex(source) = &error
+        && let Some(hint) = source.hint()
+    {
+        return Err(refuse(span, source.to_string()).with_hint(hint));
+    }
+    Err(error)
 }
 
 /// Tokens of a prompt that the model can take.

@@ -1,14 +1,15 @@
 //! A plan in words: what is done step by step and what each step costs.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::schema::{EDGES, Table};
+use super::schema::{EDGES, Table, feature_column};
 use super::{DescribePlan, EdgesPlan, FeaturesPlan, OrderKey, Plan, Tokens};
 use crate::plan::filter::{Filter, Value};
 use larql_lql::ast::CompareOp;
 
-/// Constants of a list that a plan repeats.
+/// Items of a list that a plan repeats.
 const ITEMS_SHOWN: usize = 8;
 
 /// One step of a plan.
@@ -89,7 +90,7 @@ impl Plan {
                 if let Some(n) = plan.generate {
                     steps.push(step(
                         format!("continue with at most {n} tokens"),
-                        format!("{n} forward passes of 1 token"),
+                        passes(n - 1, plan.top),
                     ));
                 }
                 steps
@@ -133,13 +134,10 @@ fn describe_steps(plan: &DescribePlan) -> Vec<Step> {
         .sum();
     let mut steps = vec![
         step(
-            format!("ask about \"{}\": {}", plan.entity, names.join(", ")),
-            format!("{n_templates} prompts"),
+            format!("ask about \"{}\": {}", plan.entity, short_list(names)),
+            counted(n_templates, "prompt"),
         ),
-        step(
-            format!("take the {} best answers of each", plan.top),
-            "none",
-        ),
+        step(best_words(plan.top), "none"),
     ];
     let layers = plan
         .layers
@@ -192,7 +190,7 @@ fn features_steps(plan: &FeaturesPlan) -> Vec<Step> {
     if !early.is_empty() {
         steps.push(step(
             format!("keep {}", words(plan.table, &early)),
-            "one read per norm",
+            norm_reads(plan, &early),
         ));
     }
     if plan.tokens == Tokens::Candidates {
@@ -230,16 +228,13 @@ fn edges_steps(plan: &EdgesPlan) -> Vec<Step> {
     let relations = if names.is_empty() {
         "no relation".to_owned()
     } else {
-        names.join(", ")
+        short_list(names)
     };
     let mut steps = vec![step(
         format!("ask about {}: {relations}", quoted(&plan.entities)),
-        format!("{} prompts", n_templates * plan.entities.len()),
+        counted(n_templates * plan.entities.len(), "prompt"),
     )];
-    steps.push(step(
-        format!("take the {} best answers of each", plan.top),
-        "none",
-    ));
+    steps.push(step(best_words(plan.top), "none"));
     if let Some(filter) = &plan.filter {
         steps.push(step(
             format!("keep {}", words(&EDGES, &filter.conjuncts())),
@@ -259,8 +254,35 @@ fn edges_steps(plan: &EdgesPlan) -> Vec<Step> {
 }
 
 fn passes(n: usize, n_tokens: usize) -> String {
-    let plural = if n_tokens == 1 { "" } else { "s" };
-    format!("{n} forward pass of {n_tokens} token{plural}")
+    let plural = if n == 1 { "" } else { "es" };
+    format!("{n} forward pass{plural} of {}", counted(n_tokens, "token"))
+}
+
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// The matrices that must be read before rows can be filtered.
+fn norm_reads(plan: &FeaturesPlan, terms: &[&Filter]) -> String {
+    let names: Vec<&str> = terms
+        .iter()
+        .flat_map(|term| term.columns())
+        .collect::<BTreeSet<usize>>()
+        .into_iter()
+        .filter(|idx| {
+            [
+                feature_column::GATE_NORM,
+                feature_column::UP_NORM,
+                feature_column::DOWN_NORM,
+            ]
+            .contains(idx)
+        })
+        .map(|idx| plan.table.columns[idx].name)
+        .collect();
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    format!("one read for {}", names.join(", "))
 }
 
 fn layer_words(layers: &RangeInclusive<usize>) -> String {
@@ -314,15 +336,25 @@ fn order_words(table: &Table, order: &[OrderKey], ties: &str) -> String {
 }
 
 fn quoted(texts: &[String]) -> String {
-    let mut list: Vec<String> = texts
-        .iter()
-        .take(ITEMS_SHOWN)
-        .map(|text| format!("\"{text}\""))
-        .collect();
-    if texts.len() > ITEMS_SHOWN {
-        list.push(format!("and {} more", texts.len() - ITEMS_SHOWN));
+    short_list(texts.iter().map(|text| format!("\"{text}\"")))
+}
+
+/// The first few items, and how many more there are.
+fn short_list(items: impl IntoIterator<Item = impl Into<String>>) -> String {
+    let mut list: Vec<String> = items.into_iter().map(Into::into).collect();
+    if list.len() > ITEMS_SHOWN {
+        let n_more = list.len() - ITEMS_SHOWN;
+        list.truncate(ITEMS_SHOWN);
+        list.push(format!("and {n_more} more"));
     }
     list.join(", ")
+}
+
+fn best_words(top: usize) -> String {
+    match top {
+        1 => "take the best answer of each".to_owned(),
+        n => format!("take the {n} best answers of each"),
+    }
 }
 
 fn words(table: &Table, terms: &[&Filter]) -> String {
@@ -371,11 +403,8 @@ fn filter_words(table: &Table, filter: &Filter, in_and: bool) -> String {
             negated,
             items,
         } => {
-            let mut list: Vec<String> = items.iter().take(ITEMS_SHOWN).map(value_words).collect();
-            if items.len() > ITEMS_SHOWN {
-                list.push(format!("and {} more", items.len() - ITEMS_SHOWN));
-            }
-            format!("{}{} IN ({})", name(column), not(negated), list.join(", "))
+            let list = short_list(items.iter().map(value_words));
+            format!("{}{} IN ({list})", name(column), not(negated))
         }
         Filter::Between {
             column,

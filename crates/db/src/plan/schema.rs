@@ -35,10 +35,10 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// The word in a message.
+    /// The words in a message.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Integer | Self::Real => "number",
+            Self::Integer | Self::Real => "a number",
             Self::Text => "text",
         }
     }
@@ -147,7 +147,7 @@ impl Table {
     }
 }
 
-/// `; did you mean "x"?`, if one of the names is close.
+/// The closest of the names, if one is close at all.
 pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     known

@@ -46,7 +46,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     (
         "DESCRIBE RELATIONS",
         "DESCRIBE \"France\" RELATIONS (capital, language) BRIEF",
-        "DESCRIBE \"France\" BRIEF",
+        "DESCRIBE \"France\" RELATION capital BRIEF",
     ),
     (
         "DESCRIBE layers",
@@ -106,7 +106,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "FROM",
-        "SELECT * FROM EDGES WHERE entity = \"France\"",
+        "SELECT * FROM EDGES WHERE entity = \"France\" AND relation = \"capital\"",
         "SELECT * FROM FEATURES",
     ),
     (
@@ -213,8 +213,8 @@ const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "WHERE LIKE",
-        "SELECT * FROM EDGES WHERE entity = \"France\" AND relation LIKE \"CAP%\"",
-        "SELECT * FROM EDGES WHERE entity = \"France\" AND relation NOT LIKE \"CAP%\"",
+        "SELECT * FROM FEATURES WHERE layer = 1 AND token LIKE \"P%\"",
+        "SELECT * FROM FEATURES WHERE layer = 1 AND token NOT LIKE \"P%\"",
     ),
     (
         "WHERE IN",

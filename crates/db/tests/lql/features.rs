@@ -3,7 +3,7 @@
 use larql_db::features::{
     down_norms, feature_tokens, gate_dots, gate_norms, token_vector, up_norms,
 };
-use larql_db::{Cell, DbError};
+use larql_db::{Cell, Database, DbError};
 use larql_engine::EngineError;
 use larql_models::roles::{LayerTensor, TensorRole};
 use larql_vindex::Level;
@@ -12,7 +12,7 @@ use super::script::{atlas_session, lines, run, session, vindex};
 
 const LAYER: usize = 2;
 
-fn matrix(db: &larql_db::Database, role: TensorRole) -> (Vec<f32>, usize) {
+fn matrix(db: &Database, role: TensorRole) -> (Vec<f32>, usize) {
     let tensor = db.checkpoint().tensor(role).unwrap();
     let cols = usize::try_from(*tensor.shape.last().unwrap()).unwrap();
     (tensor.to_f32(), cols)
@@ -22,43 +22,120 @@ fn of_layer(tensor: LayerTensor) -> TensorRole {
     TensorRole::Layer(u32::try_from(LAYER).unwrap(), tensor)
 }
 
+/// Logits that one unit of a feature's activation writes, by the definition.
+fn written(db: &Database, layer: usize, feature: usize) -> Vec<f64> {
+    let of_layer = |tensor| TensorRole::Layer(u32::try_from(layer).unwrap(), tensor);
+    let has = |role: TensorRole| db.checkpoint().roles().contains(&role);
+    let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
+    let head = if has(TensorRole::Head) {
+        TensorRole::Head
+    } else {
+        TensorRole::TokenEmbedding
+    };
+    let (head, d_model) = matrix(db, head);
+    let weight = |role| {
+        if has(role) {
+            matrix(db, role).0
+        } else {
+            vec![1.0; d_model]
+        }
+    };
+    let (post, last) = (
+        weight(of_layer(LayerTensor::FfnPostNorm)),
+        weight(TensorRole::FinalNorm),
+    );
+    let direction: Vec<f64> = (0..d_model)
+        .map(|i| f64::from(last[i]) * f64::from(post[i]) * f64::from(down[i * d_mlp + feature]))
+        .collect();
+    head.chunks_exact(d_model)
+        .map(|row| {
+            row.iter()
+                .zip(&direction)
+                .map(|(w, x)| f64::from(*w) * x)
+                .sum()
+        })
+        .collect()
+}
+
 #[test]
 fn tokens_are_the_unembedding_times_the_weighted_down_column() {
-    let mut session = atlas_session();
-    let (db, runtime) = session.database_and_runtime().unwrap();
-    let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
-    let (embedding, d_model) = matrix(db, TensorRole::TokenEmbedding);
-    let (post, _) = matrix(db, of_layer(LayerTensor::FfnPostNorm));
-    let (last, _) = matrix(db, TensorRole::FinalNorm);
-    // Out of order, with neighbors in a block and a repetition.
-    let features = [767, 3, 4, 500, 3];
-    let got = feature_tokens(db, runtime, LAYER, &features, 4, &mut |_| {}).unwrap();
-    for (feature, tokens) in features.iter().zip(&got) {
-        let direction: Vec<f64> = (0..d_model)
-            .map(|i| f64::from(last[i]) * f64::from(post[i]) * f64::from(down[i * d_mlp + feature]))
-            .collect();
-        let mut logits: Vec<(usize, f64)> = embedding
-            .chunks_exact(d_model)
-            .map(|row| {
-                row.iter()
-                    .zip(&direction)
-                    .map(|(w, x)| f64::from(*w) * x)
-                    .sum()
-            })
-            .enumerate()
-            .collect();
-        logits.sort_by(|a, b| b.1.total_cmp(&a.1));
-        assert_eq!(tokens.len(), 4);
-        for ((id, score), (want_id, want)) in tokens.iter().zip(&logits) {
-            assert_eq!(*id as usize, *want_id, "feature {feature}");
-            assert!(
-                (f64::from(*score) - want).abs() < 1e-4 * want.abs().max(1.0),
-                "{score} {want}"
-            );
+    let mut folders = vec![larql_testkit::atlas().to_owned()];
+    folders.extend(
+        larql_testkit::FAMILIES
+            .iter()
+            .map(|name| larql_testkit::parity_fixture(name)),
+    );
+    let mut session = session();
+    for folder in folders {
+        session.open(&folder).unwrap();
+        let (db, runtime) = session.database_and_runtime().unwrap();
+        let layer = db.spec().n_layers() - 1;
+        let end = u32::try_from(db.spec().n_features(layer).unwrap()).unwrap() - 1;
+        // Out of order, with neighbors in a block and a repetition.
+        let features = [end, 3, 4, end / 2, 3];
+        let got = feature_tokens(db, runtime, layer, &features, 4, &mut |_| {}).unwrap();
+        for (feature, tokens) in features.iter().zip(&got) {
+            let mut logits: Vec<(usize, f64)> = written(db, layer, *feature as usize)
+                .into_iter()
+                .enumerate()
+                .collect();
+            logits.sort_by(|a, b| b.1.total_cmp(&a.1));
+            assert_eq!(tokens.len(), 4);
+            for ((id, score), (want_id, want)) in tokens.iter().zip(&logits) {
+                assert_eq!(
+                    *id as usize,
+                    *want_id,
+                    "{}: feature {feature}",
+                    folder.display()
+                );
+                assert!(
+                    (f64::from(*score) - want).abs() < 1e-4 * want.abs().max(1e-2),
+                    "{score} {want}"
+                );
+            }
         }
+        assert_eq!(got[1], got[4]);
+        assert_ne!(got[0], got[1]);
     }
-    assert_eq!(got[1], got[4]);
-    assert_ne!(got[0], got[1]);
+}
+
+#[test]
+fn every_family_lists_layers_norms_and_facts_without_a_tokenizer() {
+    let mut session = session();
+    for family in larql_testkit::FAMILIES {
+        session
+            .open(&larql_testkit::parity_fixture(family))
+            .unwrap();
+        let n_layers = session.database().unwrap().spec().n_layers();
+        assert_eq!(
+            run(&mut session, "SHOW LAYERS").unwrap().rows.len(),
+            n_layers,
+            "{family}"
+        );
+        let stats = run(&mut session, "STATS").unwrap();
+        assert!(
+            stats.rows.contains(&vec!["tokenizer".into(), Cell::Null]),
+            "{family}"
+        );
+        assert_eq!(
+            stats
+                .notes
+                .iter()
+                .filter(|note| note.starts_with("no tokenizer"))
+                .count(),
+            1,
+            "{family}"
+        );
+        let text = "SELECT layer, feature, gate_norm, up_norm, down_norm FROM FEATURES ORDER BY down_norm DESC LIMIT 3";
+        let rows = run(&mut session, text).unwrap().rows;
+        assert!(
+            rows.iter().flatten().all(|cell| *cell != Cell::Null),
+            "{family}: {rows:?}"
+        );
+        let Err(DbError::Model(_)) = run(&mut session, "SHOW FEATURES 0") else {
+            panic!("{family}: tokens without a tokenizer");
+        };
+    }
 }
 
 #[test]
@@ -159,7 +236,7 @@ fn a_vindex_keeps_tokens_and_answers_the_same_from_them() {
     let (_folder, path) = vindex(Level::All);
     let mut session = session();
     session.open(&path).unwrap();
-    let text = "SELECT * FROM FEATURES WHERE layer = 1 AND token LIKE \"% p%\" ORDER BY token_score DESC LIMIT 7";
+    let text = "SELECT * FROM FEATURES WHERE layer = 1 AND token LIKE \"p%\" ORDER BY token_score DESC LIMIT 7";
     let first = lines(&run(&mut session, text).unwrap());
     assert_eq!(
         session

@@ -14,7 +14,7 @@ use larql_vindex::{ExtractOptions, Level, extract};
 use tempfile::TempDir;
 
 /// A session without a model.
-pub fn session() -> Session {
+pub(crate) fn session() -> Session {
     Session::new(SessionOptions {
         n_threads: NonZeroUsize::new(2).unwrap(),
         profile: Profile::Exact,
@@ -24,14 +24,14 @@ pub fn session() -> Session {
 }
 
 /// A session on Atlas as it comes.
-pub fn atlas_session() -> Session {
+pub(crate) fn atlas_session() -> Session {
     let mut session = session();
     session.open(atlas()).unwrap();
     session
 }
 
 /// A fresh vindex of Atlas.
-pub fn vindex(level: Level) -> (TempDir, PathBuf) {
+pub(crate) fn vindex(level: Level) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("atlas.vindex");
     let source = Checkpoint::open(atlas()).unwrap();
@@ -48,7 +48,7 @@ pub fn vindex(level: Level) -> (TempDir, PathBuf) {
 }
 
 /// A folder with a model, something broken and something else.
-pub fn models() -> PathBuf {
+pub(crate) fn models() -> PathBuf {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = TempDir::new().unwrap();
@@ -69,7 +69,7 @@ pub fn models() -> PathBuf {
 }
 
 /// Runs all statements; the rows of the last.
-pub fn run(session: &mut Session, text: &str) -> Result<Rows, DbError> {
+pub(crate) fn run(session: &mut Session, text: &str) -> Result<Rows, DbError> {
     let mut last = Rows::new(&[]);
     for statement in parse(text)? {
         last = session.execute(&statement, &mut |_| {})?;
@@ -78,7 +78,7 @@ pub fn run(session: &mut Session, text: &str) -> Result<Rows, DbError> {
 }
 
 /// Rows as lines: a header, cells joined by ` | `, notes after `--`. Places that differ between runs have names.
-pub fn lines(rows: &Rows) -> Vec<String> {
+pub(crate) fn lines(rows: &Rows) -> Vec<String> {
     let mut lines = vec![rows.columns.join(" | ")];
     lines.extend(
         rows.rows
@@ -90,7 +90,7 @@ pub fn lines(rows: &Rows) -> Vec<String> {
 }
 
 /// Names in place of the paths of temporary folders.
-pub fn placed(line: &str) -> String {
+pub(crate) fn placed(line: &str) -> String {
     let shown = |path: &Path| path.display().to_string();
     let line = line
         .replace(&shown(atlas()), "$ATLAS")
@@ -103,7 +103,23 @@ fn cell(cell: &Cell) -> String {
     match cell {
         Cell::Null => "NULL".to_owned(),
         Cell::Integer(n) => n.to_string(),
-        Cell::Real(x) => format!("{x:.4}"),
+        Cell::Real(x) => significant(*x),
         Cell::Text(text) => text.replace('\n', "\\n"),
+    }
+}
+
+/// Four significant digits: what lies beyond depends on the instruction set.
+fn significant(x: f64) -> String {
+    let digits = 3 - if x == 0.0 {
+        0
+    } else {
+        x.abs().log10().floor() as i32
+    };
+    match usize::try_from(digits) {
+        Ok(n) => format!("{x:.n$}"),
+        Err(_) => {
+            let unit = 10f64.powi(-digits);
+            format!("{:.0}", (x / unit).round() * unit)
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use larql_formats::gguf::{GgufFile, GgufWriter, Value};
 use larql_formats::TensorInfo;
+use larql_formats::gguf::{GgufFile, GgufWriter, Value};
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 use larql_models::{Checkpoint, LayerTensor, TensorRole};
 use larql_vindex::{
@@ -20,7 +20,9 @@ fn every_family_comes_back_with_its_spec_and_every_value() {
     for name in FIXTURES {
         let source = fixture(name);
         let out = dir.path().join(format!("{name}.vindex"));
-        let options = ExtractOptions { level: Level::Inference };
+        let options = ExtractOptions {
+            level: Level::Inference,
+        };
         let report = extract(&source, None, &out, &options, &mut go_on).unwrap();
         assert_eq!(report.n_used, source.roles().len(), "{name}");
         assert_eq!(report.weights, WeightsPlacement::Written, "{name}");
@@ -31,8 +33,15 @@ fn every_family_comes_back_with_its_spec_and_every_value() {
         let checkpoint = vindex.checkpoint().unwrap();
         assert_eq!(checkpoint.roles(), source.roles(), "{name}");
         for role in source.roles() {
-            let (ours, theirs) = (checkpoint.tensor(role).unwrap(), source.tensor(role).unwrap());
-            assert_eq!(bits(&ours.to_f32()), bits(&theirs.to_f32()), "{name}: {role}");
+            let (ours, theirs) = (
+                checkpoint.tensor(role).unwrap(),
+                source.tensor(role).unwrap(),
+            );
+            assert_eq!(
+                bits(&ours.to_f32()),
+                bits(&theirs.to_f32()),
+                "{name}: {role}"
+            );
         }
     }
     assert_eq!(names(dir.path()).len(), FIXTURES.len(), "no debris");
@@ -44,32 +53,85 @@ fn a_folder_is_kept_with_its_tokenizer_and_at_level_all_with_its_texts() {
     let source = folder(dir.path(), "gemma2");
     let out = dir.path().join("a b.vindex");
     let report = run(&source, &out, Level::All).unwrap();
-    assert_eq!(names(&out), ["tokenizer.json", "vindex.json", "weights.gguf"]);
+    assert_eq!(
+        names(&out),
+        ["tokenizer.json", "vindex.json", "weights.gguf"]
+    );
     let read = |path: &Path| fs::read(path).unwrap();
-    assert_eq!(read(&out.join("tokenizer.json")), read(&source.join("tokenizer.json")));
-    let sizes: u64 = names(&out).iter().map(|name| fs::metadata(out.join(name)).unwrap().len()).sum();
+    assert_eq!(
+        read(&out.join("tokenizer.json")),
+        read(&source.join("tokenizer.json"))
+    );
+    let sizes: u64 = names(&out)
+        .iter()
+        .map(|name| fs::metadata(out.join(name)).unwrap().len())
+        .sum();
     assert_eq!((report.bytes, report.bytes_written), (sizes, sizes));
     let vindex = Vindex::open(&out).unwrap();
     let manifest = vindex.manifest();
     assert_eq!(manifest.source.name, "gemma2 source");
-    assert_eq!(manifest.source.text("config.json").unwrap().as_bytes(), read(&source.join("config.json")));
-    let kept: Vec<_> = manifest.source.texts.iter().map(|text| text.name.as_str()).collect();
-    assert_eq!(kept, ["config.json", "generation_config.json", "tokenizer_config.json"]);
-    assert_eq!(manifest.source.tensors.len(), fixture("gemma2").container().tensors().len());
-    assert!(manifest.source.tensors.iter().all(|tensor| tensor.dtype == "BF16"));
+    assert_eq!(
+        manifest.source.text("config.json").unwrap().as_bytes(),
+        read(&source.join("config.json"))
+    );
+    let kept: Vec<_> = manifest
+        .source
+        .texts
+        .iter()
+        .map(|text| text.name.as_str())
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            "config.json",
+            "generation_config.json",
+            "tokenizer_config.json"
+        ]
+    );
+    assert_eq!(
+        manifest.source.tensors.len(),
+        fixture("gemma2").container().tensors().len()
+    );
+    assert!(
+        manifest
+            .source
+            .tensors
+            .iter()
+            .all(|tensor| tensor.dtype == "BF16")
+    );
     let entry = manifest.tokenizer.as_ref().unwrap();
     assert_eq!(entry.place, TokenizerPlace::File);
     assert_eq!(entry.chat_template.as_deref(), Some("{{ messages }}"));
-    let (ours, theirs) = (vindex.tokenizer().unwrap(), Checkpoint::open(&source).unwrap().tokenizer().unwrap());
-    let encode = |t: &larql_models::tokenizer::Tokenizer| t.encode("the path", EncodeSpecial::Plain, Bos::Model).unwrap();
+    let (ours, theirs) = (
+        vindex.tokenizer().unwrap(),
+        Checkpoint::open(&source).unwrap().tokenizer().unwrap(),
+    );
+    let encode = |t: &larql_models::tokenizer::Tokenizer| {
+        t.encode("the path", EncodeSpecial::Plain, Bos::Model)
+            .unwrap()
+    };
     assert_eq!(encode(&ours), encode(&theirs));
-    assert_eq!(encode(&ours)[..2], [33, 256], "beginning of sequence, then the merge");
+    assert_eq!(
+        encode(&ours)[..2],
+        [33, 256],
+        "beginning of sequence, then the merge"
+    );
     assert_eq!(ours.special(), theirs.special());
     let lean = dir.path().join("lean");
     run(&source, &lean, Level::Inference).unwrap();
     let lean = Vindex::open(&lean).unwrap();
-    assert_eq!((lean.manifest().source.texts.len(), lean.manifest().source.tensors.len()), (0, 0));
-    assert_eq!(lean.manifest().digest, manifest.digest, "the level is no part of the model");
+    assert_eq!(
+        (
+            lean.manifest().source.texts.len(),
+            lean.manifest().source.tensors.len()
+        ),
+        (0, 0)
+    );
+    assert_eq!(
+        lean.manifest().digest,
+        manifest.digest,
+        "the level is no part of the model"
+    );
 }
 
 #[cfg(unix)]
@@ -89,29 +151,52 @@ fn a_gguf_file_is_linked_with_its_vocabulary_inside() {
     assert_eq!(inode(&out.join("weights.gguf")), inode(&real));
     let manifest_bytes = fs::metadata(out.join("vindex.json")).unwrap().len();
     assert_eq!(report.bytes_written, manifest_bytes);
-    assert_eq!(report.bytes, manifest_bytes + fs::metadata(&real).unwrap().len());
+    assert_eq!(
+        report.bytes,
+        manifest_bytes + fs::metadata(&real).unwrap().len()
+    );
     let vindex = Vindex::open(&out).unwrap();
-    assert_eq!(vindex.manifest().source.files[0].sha256, vindex.manifest().files[0].sha256);
-    let ids = vindex.tokenizer().unwrap().encode("th!", EncodeSpecial::Plain, Bos::Never).unwrap();
+    assert_eq!(
+        vindex.manifest().source.files[0].sha256,
+        vindex.manifest().files[0].sha256
+    );
+    let ids = vindex
+        .tokenizer()
+        .unwrap()
+        .encode("th!", EncodeSpecial::Plain, Bos::Never)
+        .unwrap();
     assert_eq!(ids, [256, 33]);
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     let plain = dir.path().join("plain");
     fs::create_dir(&plain).unwrap();
-    assert_eq!(mode(&out), mode(&plain), "as visible as any other directory");
+    assert_eq!(
+        mode(&out),
+        mode(&plain),
+        "as visible as any other directory"
+    );
 }
 
 #[test]
 fn a_vindex_can_be_extracted_again() {
     let dir = tempfile::tempdir().unwrap();
     let first = dir.path().join("first");
-    let options = ExtractOptions { level: Level::Inference };
+    let options = ExtractOptions {
+        level: Level::Inference,
+    };
     let source = Checkpoint::open(&folder(dir.path(), "llama-yarn")).unwrap();
     let tokenizer = source.tokenizer().unwrap();
     extract(&source, Some(&tokenizer), &first, &options, &mut go_on).unwrap();
     let first = Vindex::open(&first).unwrap();
     let second = dir.path().join("second");
     let tokenizer = first.tokenizer().unwrap();
-    extract(&first.checkpoint().unwrap(), Some(&tokenizer), &second, &options, &mut go_on).unwrap();
+    extract(
+        &first.checkpoint().unwrap(),
+        Some(&tokenizer),
+        &second,
+        &options,
+        &mut go_on,
+    )
+    .unwrap();
     let second = Vindex::open(&second).unwrap();
     assert_eq!(second.manifest().spec, first.manifest().spec);
     assert_eq!(second.manifest().files[0], first.manifest().files[0]);
@@ -123,11 +208,21 @@ fn split(whole: &Path, dir: &Path) -> std::path::PathBuf {
     let file = GgufFile::open(whole).unwrap();
     let half = file.tensors().len() / 2;
     let mut paths = Vec::new();
-    for (no, tensors) in [(0u16, &file.tensors()[..half]), (1, &file.tensors()[half..])] {
-        let mut metadata = if no == 0 { file.metadata().clone() } else { larql_formats::gguf::Metadata::new() };
+    for (no, tensors) in [
+        (0u16, &file.tensors()[..half]),
+        (1, &file.tensors()[half..]),
+    ] {
+        let mut metadata = if no == 0 {
+            file.metadata().clone()
+        } else {
+            larql_formats::gguf::Metadata::new()
+        };
         metadata.set("split.no", Value::U16(no));
         metadata.set("split.count", Value::U16(2));
-        metadata.set("split.tensors.count", Value::I32(file.tensors().len() as i32));
+        metadata.set(
+            "split.tensors.count",
+            Value::I32(file.tensors().len() as i32),
+        );
         let mut writer = GgufWriter::new(metadata, file.alignment()).unwrap();
         for info in tensors {
             writer.declare(TensorInfo::clone(info)).unwrap();
@@ -135,7 +230,9 @@ fn split(whole: &Path, dir: &Path) -> std::path::PathBuf {
         let path = dir.join(format!("m-{:05}-of-00002.gguf", no + 1));
         let mut stream = writer.begin(fs::File::create(&path).unwrap()).unwrap();
         for info in tensors {
-            stream.write_tensor_bytes(&info.name, &file.data(&info.name).unwrap()).unwrap();
+            stream
+                .write_tensor_bytes(&info.name, &file.data(&info.name).unwrap())
+                .unwrap();
         }
         stream.finish().unwrap();
         paths.push(path);
@@ -152,9 +249,18 @@ fn a_split_gguf_becomes_one_file() {
     let out = dir.path().join("out");
     let report = run(&first, &out, Level::Inference).unwrap();
     assert_eq!(report.weights, WeightsPlacement::Written);
-    assert_eq!(fs::read(out.join("weights.gguf")).unwrap(), fs::read(&whole).unwrap());
+    assert_eq!(
+        fs::read(out.join("weights.gguf")).unwrap(),
+        fs::read(&whole).unwrap()
+    );
     let vindex = Vindex::open(&out).unwrap();
-    let sources: Vec<_> = vindex.manifest().source.files.iter().map(|file| file.name.as_str()).collect();
+    let sources: Vec<_> = vindex
+        .manifest()
+        .source
+        .files
+        .iter()
+        .map(|file| file.name.as_str())
+        .collect();
     assert_eq!(sources, ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]);
     assert_eq!(vindex.tokenizer().unwrap().n_vocab(), 257);
 }
@@ -167,25 +273,52 @@ fn level_browse_leaves_attention_out_and_says_so() {
     let from_folder = folder(dir.path(), "qwen3");
     for (source, n_used) in [(file, 2 + 4 * 5), (from_folder, 2 + 4 * 5)] {
         let source_checkpoint = Checkpoint::open(&source).unwrap();
-        let out = dir.path().join(format!("{n_used}-{}", source.extension().is_some()));
+        let out = dir
+            .path()
+            .join(format!("{n_used}-{}", source.extension().is_some()));
         let report = run(&source, &out, Level::Browse).unwrap();
         assert_eq!(report.weights, WeightsPlacement::Written);
         let vindex = Vindex::open(&out).unwrap();
         let tensors = vindex.tensors().unwrap();
         let has_head = usize::from(!source_checkpoint.spec().head.tied);
-        assert_eq!((report.n_used, tensors.len()), (n_used + has_head, n_used + has_head));
+        assert_eq!(
+            (report.n_used, tensors.len()),
+            (n_used + has_head, n_used + has_head)
+        );
         for tensor in &tensors {
             let theirs = source_checkpoint.tensor(tensor.role).unwrap();
-            assert_eq!(bits(&tensor.to_f32()), bits(&theirs.to_f32()), "{}", tensor.role);
+            assert_eq!(
+                bits(&tensor.to_f32()),
+                bits(&theirs.to_f32()),
+                "{}",
+                tensor.role
+            );
         }
         let gate = TensorRole::Layer(2, LayerTensor::Gate);
         assert_eq!(vindex.tensor(gate).unwrap().shape, [104, 56]);
-        let error = vindex.tensor(TensorRole::Layer(2, LayerTensor::K)).unwrap_err();
+        let error = vindex
+            .tensor(TensorRole::Layer(2, LayerTensor::K))
+            .unwrap_err();
         let name = source.file_name().unwrap().to_str().unwrap();
-        assert_eq!(error.to_string(), format!("{}: needs level inference, this vindex has browse", out.display()));
-        assert_eq!(error.hint().unwrap(), format!("extract {name} again with --level inference or higher"));
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{}: needs level inference, this vindex has browse",
+                out.display()
+            )
+        );
+        assert_eq!(
+            error.hint().unwrap(),
+            format!("extract {name} again with --level inference or higher")
+        );
         let error = vindex.checkpoint().unwrap_err();
-        assert_eq!(error.to_string(), format!("{}: needs level inference, this vindex has browse", out.display()));
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{}: needs level inference, this vindex has browse",
+                out.display()
+            )
+        );
         assert!(vindex.tokenizer().is_ok());
     }
 }
@@ -207,20 +340,32 @@ fn what_exists_is_not_touched() {
     let out = dir.path().join("taken");
     fs::create_dir(&out).unwrap();
     let error = run(&source, &out, Level::All).unwrap_err();
-    assert_eq!(error.to_string(), format!("{}: exists already", out.display()));
+    assert_eq!(
+        error.to_string(),
+        format!("{}: exists already", out.display())
+    );
     assert_eq!(
         error.hint().unwrap(),
-        format!("remove {} or choose another name; an extracted vindex is never overwritten", out.display())
+        format!(
+            "remove {} or choose another name; an extracted vindex is never overwritten",
+            out.display()
+        )
     );
     fs::remove_dir(&out).unwrap();
     fs::write(&out, "a file").unwrap();
-    assert_eq!(run(&source, &out, Level::All).unwrap_err().to_string(), format!("{}: exists already", out.display()));
+    assert_eq!(
+        run(&source, &out, Level::All).unwrap_err().to_string(),
+        format!("{}: exists already", out.display())
+    );
     assert_eq!(fs::read_to_string(&out).unwrap(), "a file");
     let error = run(&source, Path::new("/"), Level::All).unwrap_err();
     assert_eq!(error.to_string(), "/: not a name for a new directory");
     let nowhere = dir.path().join("no/such");
     let error = run(&source, &nowhere, Level::All).unwrap_err();
-    assert_eq!(error.to_string(), format!("{}: cannot create a directory for", nowhere.display()));
+    assert_eq!(
+        error.to_string(),
+        format!("{}: cannot create a directory for", nowhere.display())
+    );
     assert_eq!(names(dir.path()), ["llama source", "taken"]);
 }
 
@@ -233,7 +378,11 @@ fn an_interrupted_extraction_leaves_nothing() {
     let source = folder(dir.path(), "gemma");
     let before = names(dir.path());
     let out = dir.path().join("out");
-    for (source, level) in [(&source, Level::All), (&file, Level::All), (&file, Level::Browse)] {
+    for (source, level) in [
+        (&source, Level::All),
+        (&file, Level::All),
+        (&file, Level::Browse),
+    ] {
         let checkpoint = Checkpoint::open(source).unwrap();
         let tokenizer = checkpoint.tokenizer().unwrap();
         let options = ExtractOptions { level };
@@ -245,12 +394,19 @@ fn an_interrupted_extraction_leaves_nothing() {
                 assert!(progress.done <= progress.total, "{progress:?}");
                 n += 1;
                 seen = Some(progress.stage);
-                if n > stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if n > stop_at {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             };
             match extract(&checkpoint, Some(&tokenizer), &out, &options, &mut progress) {
                 Ok(_) => break,
                 Err(error) => {
-                    assert_eq!(error.to_string(), format!("interrupted during {}", seen.unwrap()));
+                    assert_eq!(
+                        error.to_string(),
+                        format!("interrupted during {}", seen.unwrap())
+                    );
                     stages.push(seen.unwrap());
                 }
             }
@@ -265,7 +421,11 @@ fn an_interrupted_extraction_leaves_nothing() {
                 extract(&checkpoint, Some(&tokenizer), &out, &options, &mut progress)
             });
             assert!(panicked.is_err());
-            assert_eq!(names(dir.path()), before, "after a panic at report {stop_at}");
+            assert_eq!(
+                names(dir.path()),
+                before,
+                "after a panic at report {stop_at}"
+            );
         }
         stages.dedup();
         let expected: &[&str] = match (source == &file, level) {

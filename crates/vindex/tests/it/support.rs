@@ -24,7 +24,9 @@ pub(crate) const FIXTURES: [&str; 9] = [
 ];
 
 pub(crate) fn fixture_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data/parity").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../testkit/data/parity")
+        .join(name)
 }
 
 pub(crate) fn fixture(name: &str) -> Checkpoint {
@@ -61,8 +63,11 @@ fn byte_pieces() -> Vec<String> {
 fn tokenizer_json() -> String {
     let mut pieces = byte_pieces();
     pieces.push("th".to_owned());
-    let vocab: serde_json::Map<String, serde_json::Value> =
-        pieces.into_iter().zip(0..).map(|(piece, id)| (piece, json!(id))).collect();
+    let vocab: serde_json::Map<String, serde_json::Value> = pieces
+        .into_iter()
+        .zip(0..)
+        .map(|(piece, id)| (piece, json!(id)))
+        .collect();
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
@@ -86,9 +91,13 @@ pub(crate) fn gguf(path: &Path, name: &str) {
     let metadata = plan.metadata_mut();
     metadata.set("tokenizer.ggml.model", Value::String("gpt2".into()));
     metadata.set("tokenizer.ggml.pre", Value::String("gpt-2".into()));
-    let strings = |list: Vec<String>| Value::Array(Array::Strings(list.iter().map(String::as_str).collect()));
+    let strings =
+        |list: Vec<String>| Value::Array(Array::Strings(list.iter().map(String::as_str).collect()));
     metadata.set("tokenizer.ggml.tokens", strings(pieces));
-    metadata.set("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![1; n])));
+    metadata.set(
+        "tokenizer.ggml.token_type",
+        Value::Array(Array::I32(vec![1; n])),
+    );
     metadata.set("tokenizer.ggml.merges", strings(vec!["t h".to_owned()]));
     metadata.set("tokenizer.ggml.bos_token_id", Value::U32(5));
     metadata.set("tokenizer.ggml.eos_token_id", Value::U32(6));
@@ -103,7 +112,13 @@ pub(crate) fn go_on(_: Progress) -> ControlFlow<()> {
 pub(crate) fn run(source: &Path, out: &Path, level: Level) -> Result<ExtractReport, VindexError> {
     let checkpoint = Checkpoint::open(source).unwrap();
     let tokenizer: Option<Tokenizer> = checkpoint.tokenizer().ok();
-    extract(&checkpoint, tokenizer.as_ref(), out, &ExtractOptions { level }, &mut go_on)
+    extract(
+        &checkpoint,
+        tokenizer.as_ref(),
+        out,
+        &ExtractOptions { level },
+        &mut go_on,
+    )
 }
 
 /// Names in a directory, sorted.

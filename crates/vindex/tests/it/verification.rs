@@ -22,7 +22,10 @@ fn check(path: &Path) -> VerifyReport {
 fn failures(path: &Path) -> Vec<(String, String)> {
     let report = check(path);
     assert_eq!(report.ok(), report.failures().count() == 0);
-    report.failures().map(|check| (check.name.clone(), check.detail.clone())).collect()
+    report
+        .failures()
+        .map(|check| (check.name.clone(), check.detail.clone()))
+        .collect()
 }
 
 fn vindex(dir: &Path, name: &str, level: Level) -> std::path::PathBuf {
@@ -42,7 +45,13 @@ fn a_sound_vindex_passes_with_everything_looked_at() {
     let dir = tempfile::tempdir().unwrap();
     let out = vindex(dir.path(), "gemma3", Level::All);
     let opened = Vindex::open(&out).unwrap();
-    let row = FeatureRow { layer: 1, feature: 2, gate_norm: 1.0, down_norm: 2.0, outputs: vec![] };
+    let row = FeatureRow {
+        layer: 1,
+        feature: 2,
+        gate_norm: 1.0,
+        down_norm: 2.0,
+        outputs: vec![],
+    };
     opened.features().unwrap().put_many(&[row]).unwrap();
     let relation = RelationRow {
         name: "capital".into(),
@@ -51,15 +60,28 @@ fn a_sound_vindex_passes_with_everything_looked_at() {
         answer_type: None,
         origin: RelationOrigin::User,
     };
-    opened.knowledge().unwrap().create_relation(&relation).unwrap();
+    opened
+        .knowledge()
+        .unwrap()
+        .create_relation(&relation)
+        .unwrap();
     fs::create_dir(out.join("patches")).unwrap();
     let report = check(&out);
-    let lines: Vec<_> = report.checks.iter().map(|c| (c.name.as_str(), c.ok, c.detail.as_str())).collect();
-    let n_params = Checkpoint::open(&dir.path().join("gemma3 source")).unwrap().n_params();
+    let lines: Vec<_> = report
+        .checks
+        .iter()
+        .map(|c| (c.name.as_str(), c.ok, c.detail.as_str()))
+        .collect();
+    let n_params = Checkpoint::open(&dir.path().join("gemma3 source"))
+        .unwrap()
+        .n_params();
     let values = format!("{n_params} values, all finite");
     let size = |name: &str| fs::metadata(out.join(name)).unwrap().len();
     let weights = format!("{} bytes, digest as in the manifest", size("weights.gguf"));
-    let tokenizer = format!("{} bytes, digest as in the manifest", size("tokenizer.json"));
+    let tokenizer = format!(
+        "{} bytes, digest as in the manifest",
+        size("tokenizer.json")
+    );
     assert_eq!(
         lines,
         [
@@ -74,7 +96,11 @@ fn a_sound_vindex_passes_with_everything_looked_at() {
         ]
     );
     let again = Vindex::open(&out).unwrap();
-    assert_eq!(again.manifest().digest, opened.manifest().digest, "tables are no part of the model");
+    assert_eq!(
+        again.manifest().digest,
+        opened.manifest().digest,
+        "tables are no part of the model"
+    );
 }
 
 #[test]
@@ -96,16 +122,33 @@ fn a_flipped_byte_is_found_in_each_file() {
     for name in ["weights.gguf", "tokenizer.json", "vindex.json"] {
         let path = out.join(name);
         let good = fs::read(&path).unwrap();
-        for at in [0, good.len() / 3, good.len() / 2, good.len() - 1] {
+        let places = [
+            0,
+            good.len() / 7,
+            good.len() / 3,
+            good.len() / 2,
+            good.len() - 9,
+            good.len() - 2,
+        ];
+        for at in places {
             flip(&path, at);
             let found = failures(&out);
-            assert!(found.iter().any(|(n, _)| n == name), "{name} byte {at}: {found:?}");
+            assert!(
+                found.iter().any(|(n, _)| n == name),
+                "{name} byte {at}: {found:?}"
+            );
             fs::write(&path, &good).unwrap();
         }
     }
-    flip(&out.join("weights.gguf"), fs::metadata(out.join("weights.gguf")).unwrap().len() as usize / 2);
+    flip(
+        &out.join("weights.gguf"),
+        fs::metadata(out.join("weights.gguf")).unwrap().len() as usize / 2,
+    );
     let found = failures(&out);
-    assert!(found[0].1.starts_with("digest ") && found[0].1.contains(", the manifest says "), "{found:?}");
+    assert!(
+        found[0].1.starts_with("digest ") && found[0].1.contains(", the manifest says "),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -116,17 +159,31 @@ fn missing_short_and_foreign_files_are_named() {
     let good = fs::read(&weights).unwrap();
     fs::write(&weights, &good[..good.len() - 7]).unwrap();
     let found = failures(&out);
-    assert_eq!(found[0], ("weights.gguf".into(), format!("{} bytes, the manifest says {}", good.len() - 7, good.len())));
+    assert_eq!(
+        found[0],
+        (
+            "weights.gguf".into(),
+            format!("{} bytes, the manifest says {}", good.len() - 7, good.len())
+        )
+    );
     assert_eq!(found[1].0, "tensors");
     let error = Vindex::open(&out).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("{}: {} bytes, the manifest says {}", weights.display(), good.len() - 7, good.len())
+        format!(
+            "{}: {} bytes, the manifest says {}",
+            weights.display(),
+            good.len() - 7,
+            good.len()
+        )
     );
     fs::remove_file(&weights).unwrap();
     assert_eq!(failures(&out)[0], ("weights.gguf".into(), "missing".into()));
     let error = Vindex::open(&out).unwrap_err();
-    assert_eq!(error.to_string(), format!("{}: missing, the manifest names it", weights.display()));
+    assert_eq!(
+        error.to_string(),
+        format!("{}: missing, the manifest names it", weights.display())
+    );
     fs::write(&weights, &good).unwrap();
     fs::write(out.join("lm_head.bin"), "old").unwrap();
     fs::write(out.join("features.db-old"), "old").unwrap();
@@ -142,7 +199,13 @@ fn missing_short_and_foreign_files_are_named() {
     let mut team = Team::new(NonZeroUsize::MIN);
     let error = verify(&empty, &mut team, &mut go_on).unwrap_err();
     assert!(matches!(error, VindexError::NotAVindex { .. }));
-    assert_eq!(error.to_string(), format!("{}: not a vindex: expected a directory with vindex.json", empty.display()));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}: not a vindex: expected a directory with vindex.json",
+            empty.display()
+        )
+    );
 }
 
 /// A weight that is no number is in the source already: the digests agree, the value is still found.
@@ -153,8 +216,13 @@ fn a_value_that_is_no_number_is_found_by_tensor_and_row() {
     let checkpoint = Checkpoint::open(&source).unwrap();
     let file = source.join("model.safetensors");
     let mut bytes = fs::read(&file).unwrap();
-    let down = checkpoint.tensor(TensorRole::Layer(3, LayerTensor::Down)).unwrap();
-    let at = bytes.windows(down.bytes.len()).position(|window| window == &down.bytes[..]).unwrap();
+    let down = checkpoint
+        .tensor(TensorRole::Layer(3, LayerTensor::Down))
+        .unwrap();
+    let at = bytes
+        .windows(down.bytes.len())
+        .position(|window| window == &down.bytes[..])
+        .unwrap();
     let value = at + (41 * 104 + 17) * 2;
     bytes[value..value + 2].copy_from_slice(&0x7f80u16.to_le_bytes());
     drop((checkpoint, down));
@@ -163,7 +231,10 @@ fn a_value_that_is_no_number_is_found_by_tensor_and_row() {
     run(&source, &out, Level::Inference).unwrap();
     assert_eq!(
         failures(&out),
-        [("values".into(), "blk.3.ffn_down.weight: not a finite number at stored row 41, column 17".into())]
+        [(
+            "values".into(),
+            "blk.3.ffn_down.weight: not a finite number at stored row 41, column 17".into()
+        )]
     );
 }
 
@@ -179,7 +250,10 @@ fn tables_of_another_model_and_damaged_ones_are_named() {
     fs::copy(other.join("features.db"), out.join("features.db")).unwrap();
     fs::write(out.join("knowledge.db"), [1u8; 200]).unwrap();
     let found = failures(&out);
-    assert_eq!(found[0], ("features.db".into(), "features of another model".into()));
+    assert_eq!(
+        found[0],
+        ("features.db".into(), "features of another model".into())
+    );
     assert_eq!(found[1].0, "knowledge.db");
     assert!(found[1].1.ends_with("file is not a database"), "{found:?}");
 }
@@ -191,8 +265,17 @@ fn weights_that_do_not_fit_the_spec_are_named() {
     let out = vindex(dir.path(), "qwen3", Level::Inference);
     let source = Checkpoint::open(&dir.path().join("qwen3 source")).unwrap();
     let plan = GgufPlan::new(&source, GgufContent::WithoutAttention).unwrap();
-    fs::write(out.join("weights.gguf"), plan.write(&source, Vec::new()).unwrap()).unwrap();
+    fs::write(
+        out.join("weights.gguf"),
+        plan.write(&source, Vec::new()).unwrap(),
+    )
+    .unwrap();
     let found = failures(&out);
     assert_eq!(found[1].0, "tensors");
-    assert!(found[1].1.contains("24 tensors missing: blk.0.attn_q.weight"), "{found:?}");
+    assert!(
+        found[1]
+            .1
+            .contains("24 tensors missing: blk.0.attn_q.weight"),
+        "{found:?}"
+    );
 }

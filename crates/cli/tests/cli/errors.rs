@@ -1,0 +1,112 @@
+//! What cannot be done: exit codes, messages, hints, the JSON form.
+
+use std::fs;
+
+use crate::support::{larql, model, reference};
+
+#[test]
+fn errors_go_to_stderr_with_a_hint() {
+    let ran = larql(["show", "no such model"]).run();
+    insta::assert_snapshot!(ran.snapshot(), @r"
+    exit 1
+    --- stdout
+    --- stderr
+    error: no such model: no such file or folder
+    ");
+    let ran = larql(["run", "hf://org/name", "x"]).run();
+    insta::assert_snapshot!(ran.snapshot(), @r"
+    exit 1
+    --- stdout
+    --- stderr
+    error: hf://org/name: no such file or folder
+    hint: `hf:` addresses are not opened here; give the path of a local file or folder
+    ");
+    let ran = larql(["lql", "SELECT * FORM edges", "--vindex", model()]).run();
+    insta::assert_snapshot!(ran.snapshot(), @r"
+    exit 1
+    --- stdout
+    --- stderr
+    error: line 1, column 10: expected `FROM`, got `FORM`
+      SELECT * FORM edges
+               ^~~~
+    hint: did you mean `FROM`?
+    ");
+    let ran = larql(["run", model(), "x", "--temp", "-1"]).run();
+    insta::assert_snapshot!(ran.snapshot(), @r"
+    exit 1
+    --- stdout
+    --- stderr
+    error: temperature is -1, expected a number from 0
+    ");
+}
+
+#[test]
+fn quiet_keeps_the_error_and_drops_the_hint() {
+    let ran = larql(["run", "hf://org/name", "x", "--quiet"]).run();
+    assert_eq!(ran.stderr, "error: hf://org/name: no such file or folder\n");
+}
+
+#[test]
+fn every_error_has_a_stable_kind_in_json() {
+    let empty = tempfile::tempdir().unwrap();
+    let nothing = empty.path().to_str().unwrap();
+    let file = empty.path().join("file.txt");
+    fs::write(&file, "not a model").unwrap();
+    let out = empty.path().join("x.vindex");
+    let (file, out) = (file.to_str().unwrap(), out.to_str().unwrap());
+    let llama = reference("llama");
+    let cases: &[(&str, &[&str])] = &[
+        ("not_found", &["show", "nowhere"]),
+        ("not_found", &["extract", "nowhere", "-o", out]),
+        ("not_found", &["verify", "nowhere"]),
+        ("not_a_vindex", &["verify", model()]),
+        ("not_a_model", &["show", nothing]),
+        ("not_a_model", &["show", file]),
+        ("no_tokenizer", &["run", &llama, "x"]),
+        ("usage", &["run", model()]),
+        ("usage", &["bake", model()]),
+        ("usage", &["run", model(), "x", "--temp", "warm"]),
+        ("usage", &["logits", model(), "x", "--top", "0"]),
+        ("sampling_option", &["run", model(), "x", "--top-p", "1.5"]),
+        ("sampling_option", &["run", model(), "x", "--temp", "nan"]),
+        ("sampling_option", &["run", model(), "x", "--top-k", "0"]),
+        ("escape", &["run", model(), "\\q", "-e"]),
+        ("threads", &["show", model(), "--threads", "4096"]),
+        ("no_chat_template", &["chat", model()]),
+        ("parse", &["lql", "SELECT", "--vindex", model()]),
+        ("input", &["lql", "-f", "no such file"]),
+        ("query", &["lql", "STATS"]),
+    ];
+    for (kind, args) in cases {
+        let ran = larql(args.iter().chain(&["--format", "json"])).run();
+        assert_eq!((ran.code, ran.error()["kind"].as_str().unwrap()), (1, *kind), "{args:?}: {ran:?}");
+        assert!(ran.stdout.is_empty() || args[0] == "lql", "{args:?}: {ran:?}");
+        let message = ran.error()["message"].as_str().unwrap().to_owned();
+        assert!(!message.is_empty() && !message.ends_with('.'), "{message}");
+    }
+    assert!(!std::path::Path::new(out).exists());
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_refused_by_number() {
+    let long = "France ".repeat(600);
+    let ran = larql(["run", model(), &long, "--format", "json"]).run();
+    assert_eq!((ran.code, ran.error()["kind"].as_str()), (1, Some("context_full")), "{ran:?}");
+    assert!(ran.error()["message"].as_str().unwrap().contains("512"));
+}
+
+#[test]
+fn csv_is_refused_where_there_is_none() {
+    let ran = larql(["show", model(), "--format", "csv"]).run();
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    assert_eq!(ran.stderr, "error: `--format csv` is for `lql` and `repl`\nhint: use `--format json`\n");
+}
+
+#[test]
+fn usage_errors_of_the_command_line_exit_with_1() {
+    for args in [&["run"][..], &["--nothing"], &["extract", "x"], &["lql", "STATS", "-f", "x"], &[]] {
+        let ran = larql(args).run();
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{args:?}");
+        assert!(ran.stderr.contains("Usage:"), "{args:?}: {}", ran.stderr);
+    }
+}
