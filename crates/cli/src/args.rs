@@ -174,7 +174,12 @@ pub(crate) struct PromptArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SamplingArgs {
     /// Temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) temp: f32,
     /// Seed of the draws; the same seed gives the same text
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -183,10 +188,20 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "K")]
     pub(crate) top_k: Option<usize>,
     /// Draw from the fewest tokens whose probability reaches this
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) top_p: f32,
     /// Leave out tokens less likely than this share of the most likely
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) min_p: f32,
     /// End at this text, which is not printed; may be repeated
     #[arg(long, value_name = "TEXT")]

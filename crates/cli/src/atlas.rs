@@ -21,8 +21,14 @@ const WEIGHTS: &[u8] = include_bytes!(atlas!("model.safetensors.gz"));
 const TEXTS: [(&str, &str); 4] = [
     ("config.json", include_str!(atlas!("config.json"))),
     ("tokenizer.json", include_str!(atlas!("tokenizer.json"))),
-    ("tokenizer_config.json", include_str!(atlas!("tokenizer_config.json"))),
-    ("generation_config.json", include_str!(atlas!("generation_config.json"))),
+    (
+        "tokenizer_config.json",
+        include_str!(atlas!("tokenizer_config.json")),
+    ),
+    (
+        "generation_config.json",
+        include_str!(atlas!("generation_config.json")),
+    ),
 ];
 
 /// Writes the checkpoint into a new folder.
@@ -31,7 +37,13 @@ const TEXTS: [(&str, &str); 4] = [
 /// If the folder exists or cannot be written.
 pub(crate) fn unpack(folder: &Path) -> Result<(), CliError> {
     write(folder).map_err(|source| {
-        CliError::failure("output", format!("{}: the embedded model cannot be unpacked: {source}", folder.display()))
+        CliError::failure(
+            "output",
+            format!(
+                "{}: the embedded model cannot be unpacked: {source}",
+                folder.display()
+            ),
+        )
     })
 }
 

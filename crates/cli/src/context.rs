@@ -76,7 +76,11 @@ impl Context {
 
     /// Threads and arithmetic for runs.
     pub(crate) fn runtime(&self, profile: ProfileArg) -> Runtime {
-        Runtime::new(self.threads, engine_profile(profile), self.interrupts.flag())
+        Runtime::new(
+            self.threads,
+            engine_profile(profile),
+            self.interrupts.flag(),
+        )
     }
 
     /// The form of data of commands that have no CSV.
@@ -86,8 +90,11 @@ impl Context {
     pub(crate) fn refuse_csv(&self) -> Result<(), CliError> {
         match self.printer.format() {
             Format::Table | Format::Json => Ok(()),
-            Format::Csv => Err(CliError::request("usage", "`--format csv` is for `lql` and `repl`")
-                .with_hint(Some("use `--format json`".to_owned()))),
+            Format::Csv => Err(CliError::request(
+                "usage",
+                "`--format csv` is for `lql` and `repl`",
+            )
+            .with_hint(Some("use `--format json`".to_owned()))),
         }
     }
 }
@@ -104,13 +111,22 @@ fn threads(option: Option<usize>, variable: Option<&OsStr>) -> Result<NonZeroUsi
     let n = match (option, variable) {
         (Some(n), _) => n,
         (None, None) => 0,
-        (None, Some(text)) => text.to_str().and_then(|text| text.trim().parse().ok()).ok_or_else(|| {
-            let got = text.to_string_lossy();
-            CliError::request("threads", format!("LARQL_THREADS is `{got}`, expected a whole number from 0"))
-        })?,
+        (None, Some(text)) => text
+            .to_str()
+            .and_then(|text| text.trim().parse().ok())
+            .ok_or_else(|| {
+                let got = text.to_string_lossy();
+                CliError::request(
+                    "threads",
+                    format!("LARQL_THREADS is `{got}`, expected a whole number from 0"),
+                )
+            })?,
     };
     if n > THREADS_MAX {
-        return Err(CliError::request("threads", format!("{n} threads were asked for, the limit is {THREADS_MAX}")));
+        return Err(CliError::request(
+            "threads",
+            format!("{n} threads were asked for, the limit is {THREADS_MAX}"),
+        ));
     }
     Ok(NonZeroUsize::new(n).unwrap_or_else(Team::default_threads))
 }
@@ -119,10 +135,17 @@ fn threads(option: Option<usize>, variable: Option<&OsStr>) -> Result<NonZeroUsi
 ///
 /// # Errors
 /// If an escape is unknown, stdin cannot be read, or the vocabulary cannot represent the text.
-pub(crate) fn encode_prompt(tokenizer: &Tokenizer, args: &PromptArgs) -> Result<Vec<u32>, CliError> {
+pub(crate) fn encode_prompt(
+    tokenizer: &Tokenizer,
+    args: &PromptArgs,
+) -> Result<Vec<u32>, CliError> {
     let text = text_or_stdin(&args.prompt)?;
     let text = if args.escape { unescape(&text)? } else { text };
-    let special = if args.special { EncodeSpecial::Markers } else { EncodeSpecial::Plain };
+    let special = if args.special {
+        EncodeSpecial::Markers
+    } else {
+        EncodeSpecial::Plain
+    };
     Ok(tokenizer.encode(&text, special, Bos::Model)?)
 }
 
@@ -131,7 +154,11 @@ pub(crate) fn encode_prompt(tokenizer: &Tokenizer, args: &PromptArgs) -> Result<
 /// # Errors
 /// If stdin cannot be read, is no text or is too long.
 pub(crate) fn text_or_stdin(argument: &str) -> Result<String, CliError> {
-    if argument == STDIN { read_stdin() } else { Ok(argument.to_owned()) }
+    if argument == STDIN {
+        read_stdin()
+    } else {
+        Ok(argument.to_owned())
+    }
 }
 
 /// All of stdin as text.
@@ -146,7 +173,10 @@ pub(crate) fn read_stdin() -> Result<String, CliError> {
         .read_to_end(&mut bytes)
         .map_err(|source| CliError::input("stdin", &source))?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {
-        return Err(CliError::request("input", format!("stdin has more than {STDIN_BYTES_MAX} bytes")));
+        return Err(CliError::request(
+            "input",
+            format!("stdin has more than {STDIN_BYTES_MAX} bytes"),
+        ));
     }
     utf8("stdin", bytes)
 }
@@ -198,19 +228,30 @@ mod tests {
     #[test]
     fn escapes_are_replaced_or_refused() {
         assert_eq!(unescape(r#"a\n\t\\n\"\'\0"#).unwrap(), "a\n\t\\n\"'\0");
-        assert_eq!(unescape(r"a\q").unwrap_err().message, "unknown escape `\\q`");
+        assert_eq!(
+            unescape(r"a\q").unwrap_err().message,
+            "unknown escape `\\q`"
+        );
         assert_eq!(unescape(r"a\").unwrap_err().message, "unknown escape `\\`");
     }
 
     #[test]
     fn threads_come_from_the_option_then_the_variable() {
         let n = |option, variable: Option<&str>| {
-            threads(option, variable.map(OsStr::new)).map(NonZeroUsize::get).map_err(|error| error.message)
+            threads(option, variable.map(OsStr::new))
+                .map(NonZeroUsize::get)
+                .map_err(|error| error.message)
         };
         assert_eq!(n(Some(3), Some("5")), Ok(3));
         assert_eq!(n(None, Some(" 5 ")), Ok(5));
         assert_eq!(n(Some(0), None), Ok(Team::default_threads().get()));
-        assert_eq!(n(None, Some("many")), Err("LARQL_THREADS is `many`, expected a whole number from 0".to_owned()));
-        assert_eq!(n(Some(1025), None), Err("1025 threads were asked for, the limit is 1024".to_owned()));
+        assert_eq!(
+            n(None, Some("many")),
+            Err("LARQL_THREADS is `many`, expected a whole number from 0".to_owned())
+        );
+        assert_eq!(
+            n(Some(1025), None),
+            Err("1025 threads were asked for, the limit is 1024".to_owned())
+        );
     }
 }

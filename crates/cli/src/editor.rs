@@ -48,7 +48,9 @@ impl LqlHelper {
         if text.starts_with('\\') {
             return command_candidates(text);
         }
-        let start = text.trim_end_matches(|ch: char| ch.is_ascii_alphanumeric() || ch == '_').len();
+        let start = text
+            .trim_end_matches(|ch: char| ch.is_ascii_alphanumeric() || ch == '_')
+            .len();
         let (before, part) = text.split_at(start);
         let mut found: Vec<String> = completions(text).into_iter().map(str::to_owned).collect();
         let names = |names: &[String]| -> Vec<String> {
@@ -68,19 +70,38 @@ fn command_candidates(text: &str) -> (usize, Vec<String>) {
     match text.strip_prefix("\\help ") {
         Some(words) => {
             let upper = words.to_ascii_uppercase();
-            let names = help::STATEMENTS.iter().map(|help| help.name).filter(|name| name.starts_with(&upper));
+            let names = help::STATEMENTS
+                .iter()
+                .map(|help| help.name)
+                .filter(|name| name.starts_with(&upper));
             ("\\help ".len(), names.map(str::to_owned).collect())
         }
-        None => (0, COMMANDS.iter().filter(|name| name.starts_with(text)).map(|name| (*name).to_owned()).collect()),
+        None => (
+            0,
+            COMMANDS
+                .iter()
+                .filter(|name| name.starts_with(text))
+                .map(|name| (*name).to_owned())
+                .collect(),
+        ),
     }
 }
 
 /// The last word or sign before the cursor, in capitals.
 fn last_token(before: &str) -> String {
     let trimmed = before.trim_end();
-    let start = trimmed.trim_end_matches(|ch: char| ch.is_ascii_alphanumeric() || ch == '_').len();
+    let start = trimmed
+        .trim_end_matches(|ch: char| ch.is_ascii_alphanumeric() || ch == '_')
+        .len();
     let word = &trimmed[start..];
-    if word.is_empty() { trimmed.chars().next_back().map_or_else(String::new, String::from) } else { word.to_ascii_uppercase() }
+    if word.is_empty() {
+        trimmed
+            .chars()
+            .next_back()
+            .map_or_else(String::new, String::from)
+    } else {
+        word.to_ascii_uppercase()
+    }
 }
 
 fn expects_relation(before: &str) -> bool {
@@ -88,7 +109,9 @@ fn expects_relation(before: &str) -> bool {
         "RELATION" => true,
         "(" | "," => {
             let upper = before.to_ascii_uppercase();
-            upper.rfind("RELATIONS").is_some_and(|at| !upper[at..].contains(')') && upper[at..].contains('('))
+            upper
+                .rfind("RELATIONS")
+                .is_some_and(|at| !upper[at..].contains(')') && upper[at..].contains('('))
         }
         "=" => last_token(before.trim_end().trim_end_matches(['=', '!'])) == "RELATION",
         _ => false,
@@ -97,7 +120,11 @@ fn expects_relation(before: &str) -> bool {
 
 fn expects_column(before: &str) -> bool {
     let token = last_token(before);
-    let after_comma = token == "," && before.trim_start().to_ascii_uppercase().starts_with("SELECT");
+    let after_comma = token == ","
+        && before
+            .trim_start()
+            .to_ascii_uppercase()
+            .starts_with("SELECT");
     after_comma || BEFORE_COLUMN.contains(&token.as_str())
 }
 
@@ -109,14 +136,23 @@ fn quoted(name: &str) -> String {
 impl Completer for LqlHelper {
     type Candidate = String;
 
-    fn complete(&self, line: &str, pos: usize, _ctx: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+    fn complete(
+        &self,
+        line: &str,
+        pos: usize,
+        _ctx: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
         Ok(self.candidates(&line[..pos]))
     }
 }
 
 impl Validator for LqlHelper {
     fn validate(&self, ctx: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(if is_whole(ctx.input()) { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+        Ok(if is_whole(ctx.input()) {
+            ValidationResult::Valid(None)
+        } else {
+            ValidationResult::Incomplete
+        })
     }
 }
 
@@ -134,7 +170,15 @@ mod tests {
 
     #[test]
     fn a_statement_needs_its_semicolon_and_an_error_does_not() {
-        for whole in ["STATS;", "  ", "\\timing", "exit", "STATS; -- done", "SELECT SELECT", "INFER \"a;b\";"] {
+        for whole in [
+            "STATS;",
+            "  ",
+            "\\timing",
+            "exit",
+            "STATS; -- done",
+            "SELECT SELECT",
+            "INFER \"a;b\";",
+        ] {
             assert!(is_whole(whole) || whole.ends_with("done"), "{whole}");
         }
         for open in ["STATS", "SELECT * FROM", "INFER \"a;", "STATS; INFER \"x\""] {
@@ -150,9 +194,20 @@ mod tests {
         };
         let at = |text: &str| helper.candidates(text);
         assert_eq!(at("DESCR"), (0, vec!["DESCRIBE".to_owned()]));
-        assert_eq!(at("DESCRIBE \"France\" RELATION ca"), (27, vec!["\"capital\"".to_owned()]));
-        assert!(at("DESCRIBE \"France\" RELATIONS (capital, loc").1.contains(&"\"located in\"".to_owned()));
-        assert!(at("SELECT * FROM EDGES WHERE relation = ").1.contains(&"\"capital\"".to_owned()));
+        assert_eq!(
+            at("DESCRIBE \"France\" RELATION ca"),
+            (27, vec!["\"capital\"".to_owned()])
+        );
+        assert!(
+            at("DESCRIBE \"France\" RELATIONS (capital, loc")
+                .1
+                .contains(&"\"located in\"".to_owned())
+        );
+        assert!(
+            at("SELECT * FROM EDGES WHERE relation = ")
+                .1
+                .contains(&"\"capital\"".to_owned())
+        );
         assert_eq!(at("SELECT layer, to"), (14, vec!["token".to_owned()]));
         assert_eq!(at("\\ti"), (0, vec!["\\timing".to_owned()]));
         assert_eq!(at("\\help sta"), (6, vec!["STATS".to_owned()]));

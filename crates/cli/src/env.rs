@@ -23,12 +23,30 @@ const LOCALAPPDATA: &str = "LOCALAPPDATA";
 
 /// Name and meaning of each variable.
 pub(crate) const VARIABLES: &[(&str, &str)] = &[
-    (THREADS, "Threads that compute, when `--threads` is absent; 0 is what the process may use"),
-    (HISTORY, "File that keeps the history of `repl`; empty keeps none"),
-    (MODELS, "Folder whose models `SHOW MODELS` lists; the current folder when absent"),
-    (NO_COLOR, "If it is set and not empty, help and errors have no color"),
-    (XDG_STATE_HOME, "Where the history file lies when `LARQL_HISTORY` is absent: `larql/history` in this folder"),
-    (HOME, "Base of the history file when `XDG_STATE_HOME` is absent too: `.local/state/larql/history`"),
+    (
+        THREADS,
+        "Threads that compute, when `--threads` is absent; 0 is what the process may use",
+    ),
+    (
+        HISTORY,
+        "File that keeps the history of `repl`; empty keeps none",
+    ),
+    (
+        MODELS,
+        "Folder whose models `SHOW MODELS` lists; the current folder when absent",
+    ),
+    (
+        NO_COLOR,
+        "If it is set and not empty, help and errors have no color",
+    ),
+    (
+        XDG_STATE_HOME,
+        "Where the history file lies when `LARQL_HISTORY` is absent: `larql/history` in this folder",
+    ),
+    (
+        HOME,
+        "Base of the history file when `XDG_STATE_HOME` is absent too: `.local/state/larql/history`",
+    ),
     (LOCALAPPDATA, "The same on Windows: `larql\\history`"),
 ];
 
@@ -58,7 +76,9 @@ impl Environment {
             Some(path) => Some(PathBuf::from(path)),
             None => filled(XDG_STATE_HOME)
                 .map(PathBuf::from)
-                .or_else(|| filled(HOME).map(|home| PathBuf::from(home).join(".local").join("state")))
+                .or_else(|| {
+                    filled(HOME).map(|home| PathBuf::from(home).join(".local").join("state"))
+                })
                 .or_else(|| filled(LOCALAPPDATA).map(PathBuf::from))
                 .map(|base| base.join("larql").join("history")),
         };
@@ -77,7 +97,9 @@ mod tests {
 
     fn read(set: &[(&str, &str)]) -> Environment {
         Environment::from_lookup(&|name| {
-            set.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+            set.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| OsString::from(value))
         })
     }
 
@@ -85,9 +107,18 @@ mod tests {
     fn the_history_file_follows_the_most_specific_variable() {
         let at = |set: &[(&str, &str)]| read(set).history;
         assert_eq!(at(&[]), None);
-        assert_eq!(at(&[(HOME, "/h")]), Some(PathBuf::from("/h/.local/state/larql/history")));
-        assert_eq!(at(&[(HOME, "/h"), (XDG_STATE_HOME, "/s")]), Some(PathBuf::from("/s/larql/history")));
-        assert_eq!(at(&[(HOME, "/h"), (HISTORY, "/mine")]), Some(PathBuf::from("/mine")));
+        assert_eq!(
+            at(&[(HOME, "/h")]),
+            Some(PathBuf::from("/h/.local/state/larql/history"))
+        );
+        assert_eq!(
+            at(&[(HOME, "/h"), (XDG_STATE_HOME, "/s")]),
+            Some(PathBuf::from("/s/larql/history"))
+        );
+        assert_eq!(
+            at(&[(HOME, "/h"), (HISTORY, "/mine")]),
+            Some(PathBuf::from("/mine"))
+        );
         assert_eq!(at(&[(HOME, "/h"), (HISTORY, "")]), None);
     }
 
@@ -101,7 +132,15 @@ mod tests {
     #[test]
     fn the_table_names_every_variable_once() {
         let mut names: Vec<&str> = VARIABLES.iter().map(|(name, _)| *name).collect();
-        let all = [THREADS, HISTORY, MODELS, NO_COLOR, XDG_STATE_HOME, HOME, LOCALAPPDATA];
+        let all = [
+            THREADS,
+            HISTORY,
+            MODELS,
+            NO_COLOR,
+            XDG_STATE_HOME,
+            HOME,
+            LOCALAPPDATA,
+        ];
         assert_eq!(names.len(), all.len());
         names.retain(|name| !all.contains(name));
         assert_eq!(names, Vec::<&str>::new());

@@ -69,7 +69,10 @@ impl CliError {
 
     /// Something that nobody asked for.
     pub(crate) fn failure(kind: &str, message: impl Into<String>) -> Self {
-        Self { class: Class::Failure, ..Self::request(kind, message) }
+        Self {
+            class: Class::Failure,
+            ..Self::request(kind, message)
+        }
     }
 
     /// The end by Ctrl-C.
@@ -80,13 +83,23 @@ impl CliError {
     /// What writing to stdout or stderr ended with.
     pub(crate) fn output(source: &io::Error) -> Self {
         let is_broken_pipe = source.kind() == io::ErrorKind::BrokenPipe;
-        Self { is_broken_pipe, ..Self::failure("output", format!("cannot write the output: {source}")) }
+        Self {
+            is_broken_pipe,
+            ..Self::failure("output", format!("cannot write the output: {source}"))
+        }
     }
 
     /// What reading a named input ended with.
     pub(crate) fn input(name: &str, source: &io::Error) -> Self {
         let error = Self::request("input", format!("{name}: cannot be read: {source}"));
-        if is_request(source.kind()) { error } else { Self { class: Class::Failure, ..error } }
+        if is_request(source.kind()) {
+            error
+        } else {
+            Self {
+                class: Class::Failure,
+                ..error
+            }
+        }
     }
 
     /// A text that is no list of statements, shown with its place.
@@ -129,7 +142,11 @@ impl CliError {
 
     /// One line of JSON.
     pub(crate) fn to_json(&self) -> String {
-        let body = WireBody { kind: &self.kind, message: &self.message, hint: self.hint.as_deref() };
+        let body = WireBody {
+            kind: &self.kind,
+            message: &self.message,
+            hint: self.hint.as_deref(),
+        };
         serde_json::to_string(&Wire { error: body }).expect("strings serialize")
     }
 
@@ -137,8 +154,18 @@ impl CliError {
         let failed = causes(error)
             .filter_map(|cause| cause.downcast_ref::<io::Error>())
             .any(|source| !is_request(source.kind()));
-        let class = if failed { Class::Failure } else { Class::Request };
-        Self { kind, message: message(error), hint: None, is_broken_pipe: false, class }
+        let class = if failed {
+            Class::Failure
+        } else {
+            Class::Request
+        };
+        Self {
+            kind,
+            message: message(error),
+            hint: None,
+            is_broken_pipe: false,
+            class,
+        }
     }
 }
 
@@ -155,7 +182,10 @@ impl fmt::Display for CliError {
 /// Adds line, column and caret to a message.
 fn at(message: &str, span: Span, source: &str) -> String {
     // The renderer belongs to parse errors; any of them serves, because only its place is taken.
-    let placed = ParseError { span, kind: larql_lql::ParseErrorKind::TooDeep };
+    let placed = ParseError {
+        span,
+        kind: larql_lql::ParseErrorKind::TooDeep,
+    };
     let rendered = placed.render(source);
     let (place, snippet) = rendered.split_once('\n').unwrap_or((&rendered, ""));
     let place = place.split(": ").next().unwrap_or(place);
@@ -250,9 +280,10 @@ impl From<EngineError> for CliError {
 impl From<ChatError> for CliError {
     fn from(error: ChatError) -> Self {
         let hint = match &error {
-            ChatError::NoTemplate => {
-                Some("continue a text with `larql run`, or name a model that was tuned for chat".to_owned())
-            }
+            ChatError::NoTemplate => Some(
+                "continue a text with `larql run`, or name a model that was tuned for chat"
+                    .to_owned(),
+            ),
             _ => None,
         };
         let kind = match &error {
@@ -268,7 +299,10 @@ impl From<VindexError> for CliError {
         match error {
             VindexError::Model(error) => error.into(),
             VindexError::Container(error) => error.into(),
-            VindexError::Interrupted { .. } => Self { message: error.to_string(), ..Self::interrupted() },
+            VindexError::Interrupted { .. } => Self {
+                message: error.to_string(),
+                ..Self::interrupted()
+            },
             VindexError::Tokenizer { ref source, .. } => Self::from_chain(variant(source), &error),
             error => {
                 let hint = error.hint();
@@ -312,19 +346,23 @@ fn engine_kind(error: &EngineError) -> String {
 
 fn model_hint(error: &ModelError) -> Option<String> {
     match error {
-        ModelError::NotAModel { .. } => {
-            Some("MODEL is a vindex, a .gguf file or a folder with config.json and safetensors".to_owned())
-        }
-        ModelError::NoTokenizer { .. } => {
-            Some("put the model's tokenizer.json and tokenizer_config.json beside its config.json".to_owned())
-        }
+        ModelError::NotAModel { .. } => Some(
+            "MODEL is a vindex, a .gguf file or a folder with config.json and safetensors"
+                .to_owned(),
+        ),
+        ModelError::NoTokenizer { .. } => Some(
+            "put the model's tokenizer.json and tokenizer_config.json beside its config.json"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
 
 fn engine_hint(error: &EngineError) -> Option<String> {
     match error {
-        EngineError::ContextFull { .. } => Some("give a shorter prompt, or fewer tokens to make".to_owned()),
+        EngineError::ContextFull { .. } => {
+            Some("give a shorter prompt, or fewer tokens to make".to_owned())
+        }
         EngineError::EmptyInput { .. } => Some("give a prompt of at least one token".to_owned()),
         _ => None,
     }
@@ -334,7 +372,10 @@ fn db_hint(error: &DbError) -> Option<String> {
     match error {
         DbError::NotFound { path } => {
             let text = path.to_string_lossy();
-            let scheme = text.split_once("://").or_else(|| text.split_once(":/")).map(|(scheme, _)| scheme)?;
+            let scheme = text
+                .split_once("://")
+                .or_else(|| text.split_once(":/"))
+                .map(|(scheme, _)| scheme)?;
             (scheme.len() > 1).then(|| format!("`{scheme}:` addresses are not opened here; give the path of a local file or folder"))
         }
         DbError::Query { hint, .. } => hint.clone(),
@@ -350,7 +391,13 @@ mod tests {
 
     #[test]
     fn a_kind_is_the_variant_in_snake_case() {
-        assert_eq!(variant(&EngineError::ContextFull { wanted: 3, n_ctx: 2 }), "context_full");
+        assert_eq!(
+            variant(&EngineError::ContextFull {
+                wanted: 3,
+                n_ctx: 2
+            }),
+            "context_full"
+        );
         assert_eq!(variant(&EngineError::Interrupted), "interrupted");
         let path = std::path::PathBuf::from("x");
         let inner = ModelError::NotAModel { path };
@@ -360,22 +407,42 @@ mod tests {
     #[test]
     fn causes_are_told_once() {
         let source = TokenizerError::MissingPre;
-        let error = ModelError::Tokenizer { origin: "m.gguf".to_owned(), source };
+        let error = ModelError::Tokenizer {
+            origin: "m.gguf".to_owned(),
+            source,
+        };
         let shown = CliError::from(error);
-        assert_eq!(shown.message.matches("tokenizer.ggml.pre is missing").count(), 1, "{}", shown.message);
+        assert_eq!(
+            shown
+                .message
+                .matches("tokenizer.ggml.pre is missing")
+                .count(),
+            1,
+            "{}",
+            shown.message
+        );
         assert_eq!(shown.kind, "missing_pre");
     }
 
     #[test]
     fn the_class_decides_the_exit_code() {
-        let io = |kind| ModelError::Io { path: "x".into(), source: io::Error::from(kind) };
+        let io = |kind| ModelError::Io {
+            path: "x".into(),
+            source: io::Error::from(kind),
+        };
         assert_eq!(CliError::from(io(io::ErrorKind::NotFound)).exit_code(), 1);
-        assert_eq!(CliError::from(io(io::ErrorKind::StorageFull)).exit_code(), 2);
+        assert_eq!(
+            CliError::from(io(io::ErrorKind::StorageFull)).exit_code(),
+            2
+        );
     }
 
     #[test]
     fn a_place_is_shown_as_in_parse_errors() {
         let text = at("unknown relation `x`", Span::new(7, 8), "STATS;\nDESCRIBE");
-        assert_eq!(text, "line 2, column 1: unknown relation `x`\n  DESCRIBE\n  ^");
+        assert_eq!(
+            text,
+            "line 2, column 1: unknown relation `x`\n  DESCRIBE\n  ^"
+        );
     }
 }

@@ -119,9 +119,16 @@ pub(crate) fn overview() -> String {
 /// What `\help STATEMENT` says: every statement that begins with these words.
 pub(crate) fn on(words: &str) -> Option<String> {
     let words = words.trim().trim_end_matches(';').to_ascii_uppercase();
-    let matching = STATEMENTS.iter().filter(|help| help.name.starts_with(&words));
+    let matching = STATEMENTS
+        .iter()
+        .filter(|help| help.name.starts_with(&words));
     let parts: Vec<String> = matching
-        .map(|help| format!("{}\n  {}\n  example: {}", help.syntax, help.meaning, help.example))
+        .map(|help| {
+            format!(
+                "{}\n  {}\n  example: {}",
+                help.syntax, help.meaning, help.example
+            )
+        })
         .collect();
     (!words.is_empty() && !parts.is_empty()).then(|| parts.join("\n"))
 }

@@ -35,7 +35,10 @@ impl Interrupts {
     /// # Errors
     /// If the system refuses the handler.
     pub(crate) fn install() -> Result<Self, CliError> {
-        let interrupts = Self { flag: Interrupt::default(), working: Arc::new(AtomicBool::new(false)) };
+        let interrupts = Self {
+            flag: Interrupt::default(),
+            working: Arc::new(AtomicBool::new(false)),
+        };
         let (flag, working) = (interrupts.flag.clone(), Arc::clone(&interrupts.working));
         let mut last: Option<Instant> = None;
         ctrlc::set_handler(move || {
@@ -47,7 +50,12 @@ impl Interrupts {
             last = Some(now);
             flag.raise();
         })
-        .map_err(|source| CliError::failure("signal_handler", format!("cannot take over Ctrl-C: {source}")))?;
+        .map_err(|source| {
+            CliError::failure(
+                "signal_handler",
+                format!("cannot take over Ctrl-C: {source}"),
+            )
+        })?;
         Ok(interrupts)
     }
 

@@ -40,7 +40,11 @@ pub(crate) enum Outcome {
 
 fn main() -> ExitCode {
     let env = Environment::read();
-    let color = if env.no_color { ColorChoice::Never } else { ColorChoice::Auto };
+    let color = if env.no_color {
+        ColorChoice::Never
+    } else {
+        ColorChoice::Auto
+    };
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let parsed = Cli::command().color(color).try_get_matches_from(&arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -48,7 +52,8 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error, &arguments),
     };
     let printer = Printer::new(cli.global.format, cli.global.quiet);
-    let result = Context::new(&cli.global, env).and_then(|mut context| dispatch(&cli.command, &mut context));
+    let result =
+        Context::new(&cli.global, env).and_then(|mut context| dispatch(&cli.command, &mut context));
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
@@ -103,9 +108,13 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         _ if asks_for_json(arguments) => {
             let text = error.to_string();
             let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
-            let usage = rest.lines().find(|line| line.starts_with("Usage: ")).map(str::to_owned);
+            let usage = rest
+                .lines()
+                .find(|line| line.starts_with("Usage: "))
+                .map(str::to_owned);
             let message = message.trim_end().trim_start_matches("error: ");
-            Printer::new(Format::Json, false).error(&CliError::request("usage", message).with_hint(usage));
+            Printer::new(Format::Json, false)
+                .error(&CliError::request("usage", message).with_hint(usage));
             ExitCode::from(1)
         }
         _ => {
@@ -120,5 +129,7 @@ fn asks_for_json(arguments: &[OsString]) -> bool {
     let before_literals = arguments.iter().take_while(|argument| *argument != "--");
     let list: Vec<&OsString> = before_literals.collect();
     list.iter().any(|argument| *argument == "--format=json")
-        || list.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json")
+        || list
+            .windows(2)
+            .any(|pair| pair[0] == "--format" && pair[1] == "json")
 }

@@ -65,7 +65,9 @@ impl Printer {
     /// If stdout refuses it.
     pub(crate) fn write(&self, text: &str) -> Result<(), CliError> {
         let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|source| CliError::output(&source))
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|source| CliError::output(&source))
     }
 
     /// One JSON value on stdout.
@@ -73,8 +75,12 @@ impl Printer {
     /// # Errors
     /// If stdout refuses it.
     pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
-        let text = serde_json::to_string_pretty(value)
-            .map_err(|source| CliError::failure("output", format!("the result cannot be written as JSON: {source}")))?;
+        let text = serde_json::to_string_pretty(value).map_err(|source| {
+            CliError::failure(
+                "output",
+                format!("the result cannot be written as JSON: {source}"),
+            )
+        })?;
         self.line(&text)
     }
 
@@ -83,8 +89,12 @@ impl Printer {
     /// # Errors
     /// If stdout refuses it.
     pub(crate) fn json_line<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
-        let text = serde_json::to_string(value)
-            .map_err(|source| CliError::failure("output", format!("the result cannot be written as JSON: {source}")))?;
+        let text = serde_json::to_string(value).map_err(|source| {
+            CliError::failure(
+                "output",
+                format!("the result cannot be written as JSON: {source}"),
+            )
+        })?;
         self.line(&text)
     }
 
@@ -120,7 +130,11 @@ impl Printer {
     /// # Errors
     /// If stderr refuses it.
     pub(crate) fn note(&self, text: &str) -> Result<(), CliError> {
-        if self.quiet { Ok(()) } else { to_stderr(&format!("note: {}", table::printable(text))) }
+        if self.quiet {
+            Ok(())
+        } else {
+            to_stderr(&format!("note: {}", table::printable(text)))
+        }
     }
 
     /// What is going on, on stderr unless quiet.
@@ -149,7 +163,10 @@ impl Printer {
         } else {
             ProgressDrawTarget::stderr_with_hz(BAR_HZ)
         };
-        Bar { bar: ProgressBar::with_draw_target(None, target), stage: RefCell::new(String::new()) }
+        Bar {
+            bar: ProgressBar::with_draw_target(None, target),
+            stage: RefCell::new(String::new()),
+        }
     }
 }
 
@@ -165,8 +182,16 @@ impl Bar {
     pub(crate) fn show(&self, stage: &str, done: u64, total: u64) {
         if *self.stage.borrow() != stage {
             stage.clone_into(&mut self.stage.borrow_mut());
-            let style = if total > 0 { "{msg} [{bar:30}] {percent}% {eta}" } else { "{spinner} {msg}" };
-            self.bar.set_style(ProgressStyle::with_template(style).expect("the template is a constant").progress_chars("=> "));
+            let style = if total > 0 {
+                "{msg} [{bar:30}] {percent}% {eta}"
+            } else {
+                "{spinner} {msg}"
+            };
+            self.bar.set_style(
+                ProgressStyle::with_template(style)
+                    .expect("the template is a constant")
+                    .progress_chars("=> "),
+            );
             self.bar.set_message(stage.to_owned());
             self.bar.reset_eta();
             if total == 0 {
@@ -191,10 +216,15 @@ impl Drop for Bar {
 
 /// Goes on unless Ctrl-C was pressed.
 pub(crate) fn flow(interrupted: bool) -> ControlFlow<()> {
-    if interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    if interrupted {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 fn to_stderr(text: &str) -> Result<(), CliError> {
     let mut err = io::stderr().lock();
-    err.write_all(format!("{text}\n").as_bytes()).map_err(|source| CliError::output(&source))
+    err.write_all(format!("{text}\n").as_bytes())
+        .map_err(|source| CliError::output(&source))
 }

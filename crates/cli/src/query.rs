@@ -92,7 +92,10 @@ pub(crate) fn print(context: &Context, rows: &Rows) -> Result<(), CliError> {
 /// One statement's answer for programs.
 pub(crate) fn answer(statement: &Statement, source: &str, rows: Rows) -> Answer {
     let span = statement.span();
-    Answer { statement: source[span.start..span.end].to_owned(), rows }
+    Answer {
+        statement: source[span.start..span.end].to_owned(),
+        rows,
+    }
 }
 
 /// Executes one statement under a progress bar; Ctrl-C ends it.
@@ -108,7 +111,9 @@ pub(crate) fn execute(
     let bar = context.printer.bar();
     let begin = Instant::now();
     let work = context.interrupts.work();
-    let result = session.execute(statement, &mut |progress| bar.show(progress.stage, progress.done, progress.total));
+    let result = session.execute(statement, &mut |progress| {
+        bar.show(progress.stage, progress.done, progress.total)
+    });
     drop(work);
     bar.clear();
     let rows = result.map_err(|error| CliError::query(error, source))?;
@@ -122,7 +127,10 @@ pub(crate) fn relation_names(session: &Session) -> Vec<String> {
 
 /// Names of the columns that `SELECT` can read.
 pub(crate) fn column_names() -> Vec<String> {
-    let mut names: Vec<&str> = [&EDGES, &FEATURES_NEAREST].iter().flat_map(|table| table.names()).collect();
+    let mut names: Vec<&str> = [&EDGES, &FEATURES_NEAREST]
+        .iter()
+        .flat_map(|table| table.names())
+        .collect();
     names.sort_unstable();
     names.dedup();
     names.into_iter().map(str::to_owned).collect()

@@ -27,12 +27,16 @@ pub(crate) fn render(rows: &Rows) -> String {
     for (idx, column) in table.column_iter_mut().enumerate() {
         let last = rows.columns.len() - 1;
         column.set_padding((0, u16::from(idx < last)));
-        let is_numeric = |row: &Vec<Cell>| matches!(row[idx], Cell::Integer(_) | Cell::Real(_) | Cell::Null);
+        let is_numeric =
+            |row: &Vec<Cell>| matches!(row[idx], Cell::Integer(_) | Cell::Real(_) | Cell::Null);
         if !rows.rows.is_empty() && rows.rows.iter().all(is_numeric) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
     lines.join("\n")
 }
 
@@ -84,15 +88,18 @@ pub(crate) fn real(x: f64) -> String {
     let exponent = magnitude.log10().floor();
     let decimals = (5.0 - exponent).clamp(0.0, 6.0) as usize;
     let fixed = format!("{x:.decimals$}");
-    if fixed.contains('.') { fixed.trim_end_matches('0').trim_end_matches('.').to_owned() } else { fixed }
+    if fixed.contains('.') {
+        fixed.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        fixed
+    }
 }
 
 /// The text with everything that acts on a terminal or a layout written as an escape.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for ch in text.chars() {
-        let redirects =
-            matches!(ch, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let redirects = matches!(ch, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if ch.is_control() || redirects {
             out.extend(ch.escape_default());
         } else {
@@ -139,8 +146,19 @@ mod tests {
 
     #[test]
     fn numbers_keep_six_digits() {
-        let shown = [0.0, 1.0, 0.1, -2.5, 123_456.789, 12_345_678.0, 0.000_123_456_789, 99.999_99];
-        let want = ["0", "1", "0.1", "-2.5", "123457", "1.2346e7", "0.000123", "100"];
+        let shown = [
+            0.0,
+            1.0,
+            0.1,
+            -2.5,
+            123_456.789,
+            12_345_678.0,
+            0.000_123_456_789,
+            99.999_99,
+        ];
+        let want = [
+            "0", "1", "0.1", "-2.5", "123457", "1.2346e7", "0.000123", "100",
+        ];
         assert_eq!(shown.map(real), want);
     }
 
@@ -151,11 +169,17 @@ mod tests {
         rows.push(vec![Cell::Null, 3_u32.into()]);
         let mut out = Vec::new();
         write_csv(&rows, &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "a,b\n\"x,\"\"y\"\"\n\",0.1\n,3\n");
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "a,b\n\"x,\"\"y\"\"\n\",0.1\n,3\n"
+        );
     }
 
     #[test]
     fn sizes_change_unit_at_1024() {
-        assert_eq!([1023, 1024, 5 << 30].map(size), ["1023 B", "1.0 KiB", "5.0 GiB"]);
+        assert_eq!(
+            [1023, 1024, 5 << 30].map(size),
+            ["1023 B", "1.0 KiB", "5.0 GiB"]
+        );
     }
 }

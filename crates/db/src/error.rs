@@ -19,7 +19,7 @@ pub enum DbError {
     Container(#[from] larql_formats::Error),
     /// A vindex cannot be used.
     #[error(transparent)]
-    Vindex(Box<larql_vindex::VindexError>),
+    Vindex(#[from] larql_vindex::VindexError),
     /// The run failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -85,10 +85,4 @@ pub enum DbError {
     /// The table that filters and orders rows.
     #[error("query table: {0}")]
     Sql(#[from] rusqlite::Error),
-}
-
-impl From<larql_vindex::VindexError> for DbError {
-    fn from(source: larql_vindex::VindexError) -> Self {
-        Self::Vindex(Box::new(source))
-    }
 }

@@ -14,7 +14,11 @@ use larql_vindex::{
 };
 
 #[path = "../tests/it/support.rs"]
-#[expect(dead_code, reason = "the tests use the rest")]
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "made for the tests, which use all of it"
+)]
 mod support;
 
 fn main() -> Result<(), Box<dyn Error>> {

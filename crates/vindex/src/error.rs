@@ -122,7 +122,7 @@ pub enum VindexError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: TokenizerError,
+        source: Box<TokenizerError>,
     },
     /// A table cannot be read or written.
     #[error("{path}: {action} failed: {source}")]

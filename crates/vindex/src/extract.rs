@@ -8,34 +8,27 @@
 //! Memory: the largest tensor and some buffers. Source files are mapped anew from time to time, because pages of a map
 //! that have been read count as memory until it goes.
 
-use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use larql_formats::gguf::GgufFile;
-use larql_formats::{Bytes, safetensors};
+use larql_formats::safetensors;
 use larql_models::to_gguf::GgufPlan;
 use larql_models::tokenizer::Tokenizer;
-use larql_models::{Checkpoint, Container, ModelError};
+use larql_models::{Checkpoint, Container};
 use tempfile::TempDir;
 
 use crate::Progress;
-use crate::digest::{Hashed, HashingWriter, Reporter, hash_bytes, hash_file};
+use crate::digest::{Hashed, Reporter, hash_bytes, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::manifest::{
     CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, MANIFEST, MANIFEST_BYTES_MAX, Manifest,
     SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TextFile, TokenizerEntry,
     TokenizerPlace, WEIGHTS,
 };
+use crate::stream::stream;
 use crate::vindex::Vindex;
-
-/// Bytes that go to the disk and the digest at a time.
-const BUFFER_BYTES: usize = 1 << 20;
-
-/// After so many bytes of tensors the source is mapped anew.
-const REMAP_BYTES: u64 = 128 << 20;
 
 /// Bytes that are copied between two reports.
 const COPY_BYTES: u64 = 16 << 20;
@@ -262,7 +255,13 @@ impl Job<'_> {
             }
             (Container::Gguf(_) | Container::HuggingFace(_), _) => {
                 let plan = GgufPlan::new(self.source, content)?;
-                let hashed = self.stream(&plan)?;
+                let hashed = stream(
+                    &plan,
+                    self.source,
+                    &self.staging.join(WEIGHTS),
+                    &self.out.join(WEIGHTS),
+                    &mut self.reporter,
+                )?;
                 (
                     hashed,
                     WeightsPlacement::Written,
@@ -320,31 +319,6 @@ impl Job<'_> {
             .map_err(io_error(&self.out.join(WEIGHTS), "flush"))
     }
 
-    /// Writes a plan and hashes it on the way.
-    fn stream(&mut self, plan: &GgufPlan) -> Result<Hashed, VindexError> {
-        let path = self.staging.join(WEIGHTS);
-        let shown = self.out.join(WEIGHTS);
-        let file = File::create_new(&path).map_err(io_error(&shown, "create"))?;
-        let reader = SourceReader::new(self.source)?;
-        let mut watched = Watched {
-            out: HashingWriter::new(file),
-            reporter: &mut self.reporter,
-            done: 0,
-            total: plan.data_bytes(),
-            stop: None,
-        };
-        let result = write_plan(plan, self.source, &reader, &mut watched);
-        let Watched { out, stop, .. } = watched;
-        match stop {
-            Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: "weights" }),
-            Some(Stop::Failed(error)) => return Err(io_error(&shown, "write")(error)),
-            None => result?,
-        }
-        let (file, hashed) = out.finish();
-        file.sync_all().map_err(io_error(&shown, "flush"))?;
-        Ok(hashed)
-    }
-
     fn tokenizer(
         &mut self,
         tokenizer: Option<&Tokenizer>,
@@ -388,7 +362,7 @@ impl Job<'_> {
         Ok(text
             .map_err(|source| VindexError::Tokenizer {
                 path: path(),
-                source,
+                source: Box::new(source),
             })?
             .into_bytes())
     }
@@ -531,113 +505,4 @@ fn source_tensors(weights: &safetensors::Checkpoint) -> Vec<SourceTensor> {
             dtype: info.dtype.name().to_owned(),
         })
         .collect()
-}
-
-fn write_plan(
-    plan: &GgufPlan,
-    source: &Checkpoint,
-    reader: &SourceReader<'_>,
-    watched: &mut Watched<'_, '_>,
-) -> Result<(), VindexError> {
-    let mut stream = plan.begin(BufWriter::with_capacity(BUFFER_BYTES, watched))?;
-    for (idx, info) in plan.tensors().enumerate() {
-        stream.write_tensor(&info.name, |sink| {
-            plan.write_tensor_from(idx, source, &|name| reader.data(name), sink)
-        })?;
-    }
-    stream.finish()?;
-    Ok(())
-}
-
-/// The source's files, mapped apart from the caller's own maps and anew after every [`REMAP_BYTES`].
-struct SourceReader<'a> {
-    container: &'a Container,
-    open: RefCell<Opened>,
-    read: Cell<u64>,
-}
-
-enum Opened {
-    Gguf(GgufFile),
-    HuggingFace(safetensors::Checkpoint),
-}
-
-impl<'a> SourceReader<'a> {
-    fn new(source: &'a Checkpoint) -> Result<Self, VindexError> {
-        let container = source.container();
-        Ok(Self {
-            container,
-            open: RefCell::new(Opened::new(container)?),
-            read: Cell::new(0),
-        })
-    }
-
-    fn data(&self, name: &str) -> Result<Bytes, ModelError> {
-        if self.read.get() >= REMAP_BYTES {
-            self.open.replace(Opened::new(self.container)?);
-            self.read.set(0);
-        }
-        let bytes = match &*self.open.borrow() {
-            Opened::Gguf(file) => file.data(name)?,
-            Opened::HuggingFace(weights) => weights.data(name)?,
-        };
-        self.read
-            .set(self.read.get().saturating_add(bytes.len() as u64));
-        Ok(bytes)
-    }
-}
-
-impl Opened {
-    fn new(container: &Container) -> Result<Self, ModelError> {
-        Ok(match container {
-            Container::Gguf(file) => Self::Gguf(GgufFile::open(&file.paths()[0])?),
-            Container::HuggingFace(folder) => {
-                Self::HuggingFace(safetensors::Checkpoint::open(&folder.path)?)
-            }
-        })
-    }
-}
-
-/// Why an output refuses to take more.
-enum Stop {
-    Interrupted,
-    Failed(io::Error),
-}
-
-/// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
-struct Watched<'r, 'c> {
-    out: HashingWriter<File>,
-    reporter: &'r mut Reporter<'c>,
-    done: u64,
-    total: u64,
-    stop: Option<Stop>,
-}
-
-impl Write for Watched<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let stopped = || io::Error::other("stopped");
-        if self.stop.is_some() {
-            return Err(stopped());
-        }
-        // The header comes on top of the tensors, which the total counts.
-        let done = self.done.min(self.total);
-        if self.reporter.tell("weights", done, self.total).is_err() {
-            self.stop = Some(Stop::Interrupted);
-            return Err(stopped());
-        }
-        match self.out.write(bytes) {
-            Ok(n) => {
-                self.done += n as u64;
-                Ok(n)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(error) => {
-                self.stop = Some(Stop::Failed(error));
-                Err(stopped())
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
 }

@@ -15,6 +15,7 @@ mod features;
 mod knowledge;
 mod manifest;
 mod sqlite;
+mod stream;
 mod verify;
 mod vindex;
 

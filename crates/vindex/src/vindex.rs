@@ -209,7 +209,10 @@ impl Vindex {
                 (path, built)
             }
         };
-        built.map_err(|source| VindexError::Tokenizer { path, source })
+        built.map_err(|source| VindexError::Tokenizer {
+            path,
+            source: Box::new(source),
+        })
     }
 
     /// The cache of features; created with the first call.

@@ -14,14 +14,25 @@ use crate::table::size;
 /// # Errors
 /// If an option is zero, or the model cannot run so many tokens.
 pub(crate) fn bench(context: &Context, args: &BenchArgs) -> Result<Outcome, CliError> {
-    for (option, value) in [("--pp", args.pp), ("--tg", args.tg), ("--repeats", args.repeats)] {
+    for (option, value) in [
+        ("--pp", args.pp),
+        ("--tg", args.tg),
+        ("--repeats", args.repeats),
+    ] {
         if value == 0 {
-            return Err(CliError::request("usage", format!("{option} is 0, expected a whole number from 1")));
+            return Err(CliError::request(
+                "usage",
+                format!("{option} is 0, expected a whole number from 1"),
+            ));
         }
     }
     let db = context.open(&args.model)?;
     let mut runtime = context.runtime(args.arithmetic.profile);
-    let options = BenchOptions { prompt_tokens: args.pp, decode_tokens: args.tg, repeats: args.repeats };
+    let options = BenchOptions {
+        prompt_tokens: args.pp,
+        decode_tokens: args.tg,
+        repeats: args.repeats,
+    };
     let bar = context.printer.bar();
     let work = context.interrupts.work();
     let report = measure(&db, &mut runtime, &options, &mut |progress| {
@@ -57,9 +68,17 @@ fn rows(report: &BenchReport, args: &BenchArgs) -> Rows {
         ("decode", args.tg, decode_tok_s, decode_tok_s_range),
     ];
     for (phase, n_tokens, median, [slowest, fastest]) in phases {
-        rows.push(vec![phase.into(), n_tokens.into(), (*median).into(), (*slowest).into(), (*fastest).into()]);
+        rows.push(vec![
+            phase.into(),
+            n_tokens.into(),
+            (*median).into(),
+            (*slowest).into(),
+            (*fastest).into(),
+        ]);
     }
-    rows.note(format!("profile {profile}, {threads} threads, {isa}, median of {repeats}"));
+    rows.note(format!(
+        "profile {profile}, {threads} threads, {isa}, median of {repeats}"
+    ));
     rows.note(format!(
         "a decoded token reads {}; this machine reads {read_gb_s:.1} GB/s, of which decoding uses {:.0} %",
         size(*weight_bytes_per_token),

@@ -73,15 +73,30 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
     };
     let system = args.system.as_deref();
     conversation.clear(system);
-    context.printer.note(&format!("profile {}", conversation.runtime.profile().name()))?;
-    if io::stdin().is_terminal() { interactive(context, &mut conversation, system) } else { piped(context, &mut conversation, system) }
+    context.printer.note(&format!(
+        "profile {}",
+        conversation.runtime.profile().name()
+    ))?;
+    if io::stdin().is_terminal() {
+        interactive(context, &mut conversation, system)
+    } else {
+        piped(context, &mut conversation, system)
+    }
 }
 
-fn interactive(context: &Context, conversation: &mut Conversation<'_>, system: Option<&str>) -> Result<Outcome, CliError> {
+fn interactive(
+    context: &Context,
+    conversation: &mut Conversation<'_>,
+    system: Option<&str>,
+) -> Result<Outcome, CliError> {
     let config = Config::builder().auto_add_history(true).build();
-    let terminal = |error: &ReadlineError| CliError::failure("terminal", format!("the terminal failed: {error}"));
+    let terminal = |error: &ReadlineError| {
+        CliError::failure("terminal", format!("the terminal failed: {error}"))
+    };
     let mut editor = DefaultEditor::with_config(config).map_err(|error| terminal(&error))?;
-    context.printer.status("/clear begins anew, /exit leaves, Ctrl-C stops an answer")?;
+    context
+        .printer
+        .status("/clear begins anew, /exit leaves, Ctrl-C stops an answer")?;
     loop {
         match editor.readline(PROMPT) {
             Ok(line) => match enter(context, conversation, system, &line) {
@@ -97,7 +112,11 @@ fn interactive(context: &Context, conversation: &mut Conversation<'_>, system: O
     }
 }
 
-fn piped(context: &Context, conversation: &mut Conversation<'_>, system: Option<&str>) -> Result<Outcome, CliError> {
+fn piped(
+    context: &Context,
+    conversation: &mut Conversation<'_>,
+    system: Option<&str>,
+) -> Result<Outcome, CliError> {
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|source| CliError::input("stdin", &source))?;
         if enter(context, conversation, system, &line)? == Next::Leave {
@@ -107,7 +126,12 @@ fn piped(context: &Context, conversation: &mut Conversation<'_>, system: Option<
     Ok(Outcome::Done)
 }
 
-fn enter(context: &Context, conversation: &mut Conversation<'_>, system: Option<&str>, line: &str) -> Result<Next, CliError> {
+fn enter(
+    context: &Context,
+    conversation: &mut Conversation<'_>,
+    system: Option<&str>,
+    line: &str,
+) -> Result<Next, CliError> {
     match line.trim() {
         "" => Ok(Next::Continue),
         "/exit" | "/quit" => Ok(Next::Leave),
@@ -116,9 +140,15 @@ fn enter(context: &Context, conversation: &mut Conversation<'_>, system: Option<
             context.printer.status("the conversation is empty")?;
             Ok(Next::Continue)
         }
-        command if command.starts_with('/') && !command.contains(char::is_whitespace) && command.len() > 1 => {
-            Err(CliError::request("usage", format!("unknown command `{command}`"))
-                .with_hint(Some("the commands are /clear and /exit".to_owned())))
+        command
+            if command.starts_with('/')
+                && !command.contains(char::is_whitespace)
+                && command.len() > 1 =>
+        {
+            Err(
+                CliError::request("usage", format!("unknown command `{command}`"))
+                    .with_hint(Some("the commands are /clear and /exit".to_owned())),
+            )
         }
         _ => {
             conversation.answer(context, line)?;
@@ -131,7 +161,8 @@ impl Conversation<'_> {
     /// Forgets everything but the system message.
     fn clear(&mut self, system: Option<&str>) {
         self.messages.clear();
-        self.messages.extend(system.map(|content| message("system", content)));
+        self.messages
+            .extend(system.map(|content| message("system", content)));
     }
 
     /// Answers a message, text as it comes. After an error the conversation is as it was before.
@@ -152,12 +183,25 @@ impl Conversation<'_> {
                 self.messages.push(message("assistant", &made.text));
                 let profile = self.runtime.profile().name();
                 let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
-                let rate = speed.rate(n).map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
+                let rate = speed
+                    .rate(n)
+                    .map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
                 if context.printer.is_table() {
-                    context.printer.note(&format!("profile {profile}, {n} tokens{rate}, ended by {reason}"))
+                    context.printer.note(&format!(
+                        "profile {profile}, {n} tokens{rate}, ended by {reason}"
+                    ))
                 } else {
-                    let Generated { text, tokens, finish_reason } = made;
-                    context.printer.json_line(&Wire { text, tokens, finish_reason, profile })
+                    let Generated {
+                        text,
+                        tokens,
+                        finish_reason,
+                    } = made;
+                    context.printer.json_line(&Wire {
+                        text,
+                        tokens,
+                        finish_reason,
+                        profile,
+                    })
                 }
             }
             Err(error) if error.is_interrupted() && !partial.is_empty() => {
@@ -171,20 +215,37 @@ impl Conversation<'_> {
         }
     }
 
-    fn generate(&mut self, context: &Context, streamed: &mut Streamed<'_>) -> Result<Generated, CliError> {
-        let ids = self.template.encode(self.db.tokenizer()?, &self.messages, GenerationPrompt::Add)?;
-        let repeated = ids.iter().zip(&self.remembered).take_while(|(new, old)| new == old).count();
+    fn generate(
+        &mut self,
+        context: &Context,
+        streamed: &mut Streamed<'_>,
+    ) -> Result<Generated, CliError> {
+        let ids =
+            self.template
+                .encode(self.db.tokenizer()?, &self.messages, GenerationPrompt::Add)?;
+        let repeated = ids
+            .iter()
+            .zip(&self.remembered)
+            .take_while(|(new, old)| new == old)
+            .count();
         // At least one id has to run, or there would be no logits.
         let kept = repeated.min(ids.len().saturating_sub(1));
         self.state.truncate(kept);
         self.remembered.clone_from(&ids);
         let flag = context.interrupts.flag();
         let work = context.interrupts.work();
-        let made = generate(self.db, &mut self.runtime, &mut self.state, &ids[kept..], &self.options, &mut |text| {
-            if !streamed.push(text) {
-                flag.raise();
-            }
-        });
+        let made = generate(
+            self.db,
+            &mut self.runtime,
+            &mut self.state,
+            &ids[kept..],
+            &self.options,
+            &mut |text| {
+                if !streamed.push(text) {
+                    flag.raise();
+                }
+            },
+        );
         drop(work);
         if let Ok(made) = &made {
             self.remembered.extend(&made.tokens);
@@ -197,5 +258,8 @@ impl Conversation<'_> {
 }
 
 fn message(role: &str, content: &str) -> Message {
-    Message { role: role.to_owned(), content: content.to_owned() }
+    Message {
+        role: role.to_owned(),
+        content: content.to_owned(),
+    }
 }

@@ -88,8 +88,14 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
         .tempdir()
         .map_err(|source| CliError::failure("output", format!("no temporary folder: {source}")))?;
     let folder = temporary.path().join(NAME);
-    let vindex = args.keep.clone().unwrap_or_else(|| temporary.path().join(format!("{NAME}.vindex")));
-    let mut tour = Tour { context, steps: Vec::new() };
+    let vindex = args
+        .keep
+        .clone()
+        .unwrap_or_else(|| temporary.path().join(format!("{NAME}.vindex")));
+    let mut tour = Tour {
+        context,
+        steps: Vec::new(),
+    };
     let work = context.interrupts.work();
     atlas::unpack(&folder)?;
     let accounting = extract::make(context, &Checkpoint::open(&folder)?, &vindex, Level::All)?;
@@ -102,14 +108,24 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
     let mut session = query::session(context, args.arithmetic.profile);
     query::open(context, &mut session, &vindex)?;
     let db = session.database().expect("it was opened just now");
-    tour.step("Show", "What is inside, read from headers alone.", format!("larql show {NAME}.vindex"), show::summary(db))?;
+    tour.step(
+        "Show",
+        "What is inside, read from headers alone.",
+        format!("larql show {NAME}.vindex"),
+        show::summary(db),
+    )?;
     drop(work);
     for question in QUESTIONS {
         tour.ask(&mut session, question)?;
     }
     let work = context.interrupts.work();
     let report = verify::check(context, &vindex)?;
-    tour.step("Verify", "Every byte against the manifest.", format!("larql verify {NAME}.vindex"), verify::rows(&report))?;
+    tour.step(
+        "Verify",
+        "Every byte against the manifest.",
+        format!("larql verify {NAME}.vindex"),
+        verify::rows(&report),
+    )?;
     drop(work);
     tour.finish(args)
 }
@@ -122,8 +138,13 @@ struct Tour<'a> {
 
 impl Tour<'_> {
     fn ask(&mut self, session: &mut Session, question: &Question) -> Result<(), CliError> {
-        let Question { title, explanation, statement } = *question;
-        let parsed = larql_lql::parse(statement).map_err(|error| CliError::parse(&error, statement))?;
+        let Question {
+            title,
+            explanation,
+            statement,
+        } = *question;
+        let parsed =
+            larql_lql::parse(statement).map_err(|error| CliError::parse(&error, statement))?;
         let statements = parsed.iter();
         for one in statements {
             let (rows, _) = query::execute(self.context, session, one, statement)?;
@@ -132,7 +153,13 @@ impl Tour<'_> {
         Ok(())
     }
 
-    fn step(&mut self, title: &'static str, explanation: &'static str, command: String, rows: Rows) -> Result<(), CliError> {
+    fn step(
+        &mut self,
+        title: &'static str,
+        explanation: &'static str,
+        command: String,
+        rows: Rows,
+    ) -> Result<(), CliError> {
         let step = self.steps.len() + 1;
         let printer = &self.context.printer;
         if printer.is_table() {
@@ -140,7 +167,13 @@ impl Tour<'_> {
             printer.table(&rows)?;
             printer.line("")?;
         }
-        self.steps.push(Step { step, title, explanation, command, rows });
+        self.steps.push(Step {
+            step,
+            title,
+            explanation,
+            command,
+            rows,
+        });
         Ok(())
     }
 
@@ -152,8 +185,12 @@ impl Tour<'_> {
                 text.push_str(&format!("  {line}\n"));
             }
             match &args.keep {
-                Some(folder) => text.push_str(&format!("The vindex of this tour is {}", folder.display())),
-                None => text.push_str("larql demo --keep atlas.vindex keeps the vindex of this tour"),
+                Some(folder) => {
+                    text.push_str(&format!("The vindex of this tour is {}", folder.display()))
+                }
+                None => {
+                    text.push_str("larql demo --keep atlas.vindex keeps the vindex of this tour")
+                }
             }
             printer.line(&text)?;
         } else {

@@ -7,7 +7,9 @@ use larql_db::features::{TOKENS_CACHED, feature_tokens};
 use larql_db::{Database, DbError, Rows};
 use larql_models::tokenizer::TokenizerError;
 use larql_models::{Checkpoint, ModelError};
-use larql_vindex::{ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex};
+use larql_vindex::{
+    ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex,
+};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -49,11 +51,19 @@ struct Ignored {
 /// If the source cannot be used or the vindex cannot be written; nothing is left behind then.
 pub(crate) fn extract(context: &Context, args: &ExtractArgs) -> Result<Outcome, CliError> {
     if !args.source.exists() {
-        return Err(DbError::NotFound { path: args.source.clone() }.into());
+        return Err(DbError::NotFound {
+            path: args.source.clone(),
+        }
+        .into());
     }
     if Vindex::is_vindex(&args.source) {
-        return Err(CliError::request("already_a_vindex", format!("{}: is a vindex already", args.source.display()))
-            .with_hint(Some("extract the checkpoint that it was made from".to_owned())));
+        return Err(CliError::request(
+            "already_a_vindex",
+            format!("{}: is a vindex already", args.source.display()),
+        )
+        .with_hint(Some(
+            "extract the checkpoint that it was made from".to_owned(),
+        )));
     }
     let work = context.interrupts.work();
     let checkpoint = Checkpoint::open(&args.source)?;
@@ -87,17 +97,36 @@ pub(crate) fn make(
 ) -> Result<Accounting, CliError> {
     let (tokenizer, missing) = match checkpoint.tokenizer() {
         Ok(tokenizer) => (Some(tokenizer), None),
-        Err(error) if is_without_tokenizer(&error) => (None, Some(format!("no tokenizer: {}", CliError::from(error).message))),
+        Err(error) if is_without_tokenizer(&error) => (
+            None,
+            Some(format!("no tokenizer: {}", CliError::from(error).message)),
+        ),
         Err(error) => return Err(error.into()),
     };
     let flag = context.interrupts.flag();
     let bar = context.printer.bar();
-    let report = extract_vindex(checkpoint, tokenizer.as_ref(), out, &ExtractOptions { level }, &mut |progress| {
-        bar.show(progress.stage, progress.done, progress.total);
-        flow(flag.is_raised())
-    })?;
+    let report = extract_vindex(
+        checkpoint,
+        tokenizer.as_ref(),
+        out,
+        &ExtractOptions { level },
+        &mut |progress| {
+            bar.show(progress.stage, progress.done, progress.total);
+            flow(flag.is_raised())
+        },
+    )?;
     bar.clear();
-    let ExtractReport { level, digest, n_source_tensors, n_used, ignored, mut notes, weights, bytes_written, bytes } = report;
+    let ExtractReport {
+        level,
+        digest,
+        n_source_tensors,
+        n_used,
+        ignored,
+        mut notes,
+        weights,
+        bytes_written,
+        bytes,
+    } = report;
     notes.extend(missing);
     let stored = checkpoint.dtypes().into_iter();
     Ok(Accounting {
@@ -106,7 +135,13 @@ pub(crate) fn make(
         digest,
         source_tensors: n_source_tensors,
         used: n_used,
-        ignored: ignored.into_iter().map(|tensor| Ignored { name: tensor.name, reason: tensor.reason }).collect(),
+        ignored: ignored
+            .into_iter()
+            .map(|tensor| Ignored {
+                name: tensor.name,
+                reason: tensor.reason,
+            })
+            .collect(),
         stored_types: stored.map(|(name, (_, bytes))| (name, bytes)).collect(),
         weights: match weights {
             WeightsPlacement::Linked => "linked",
@@ -124,9 +159,10 @@ pub(crate) fn make(
 fn is_without_tokenizer(error: &ModelError) -> bool {
     match error {
         ModelError::NoTokenizer { .. } => true,
-        ModelError::Tokenizer { source: TokenizerError::Metadata(larql_formats::Error::MissingKey { key, .. }), .. } => {
-            key == GGUF_VOCABULARY
-        }
+        ModelError::Tokenizer {
+            source: TokenizerError::Metadata(larql_formats::Error::MissingKey { key, .. }),
+            ..
+        } => key == GGUF_VOCABULARY,
         _ => false,
     }
 }
@@ -136,14 +172,22 @@ fn fill_features(context: &Context, out: &Path) -> Result<u64, CliError> {
     let db = Database::open(out)?;
     let mut runtime = context.runtime(ProfileArg::Exact);
     let bar = context.printer.bar();
-    let layers = (0..db.spec().n_layers()).filter_map(|layer| Some((layer, db.spec().n_features(layer)?)));
+    let layers =
+        (0..db.spec().n_layers()).filter_map(|layer| Some((layer, db.spec().n_features(layer)?)));
     let total = layers.clone().map(|(_, n)| n).sum();
     let mut done = 0;
     for (layer, n) in layers {
         let features: Vec<u32> = (0..u32::try_from(n).expect("feature indexes are u32")).collect();
-        feature_tokens(&db, &mut runtime, layer, &features, TOKENS_CACHED, &mut |progress| {
-            bar.show(progress.stage, done + progress.done, total);
-        })?;
+        feature_tokens(
+            &db,
+            &mut runtime,
+            layer,
+            &features,
+            TOKENS_CACHED,
+            &mut |progress| {
+                bar.show(progress.stage, done + progress.done, total);
+            },
+        )?;
         done += n;
     }
     Ok(done)
@@ -174,12 +218,18 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
     row("used", used.to_string());
     row("ignored", ignored.len().to_string());
     for tensor in ignored {
-        row("ignored tensor", format!("{}: {}", tensor.name, tensor.reason));
+        row(
+            "ignored tensor",
+            format!("{}: {}", tensor.name, tensor.reason),
+        );
     }
     for (name, bytes) in stored_types {
         row(&format!("used, stored as {name}"), size(*bytes));
     }
-    row("weights", format!("{weights}, {} written", size(*bytes_written)));
+    row(
+        "weights",
+        format!("{weights}, {} written", size(*bytes_written)),
+    );
     row("size", size(*bytes));
     if let Some(n) = features {
         row("features filled", n.to_string());

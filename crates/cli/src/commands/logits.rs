@@ -1,7 +1,7 @@
 //! `larql logits`: the distribution of the next token.
 
-use larql_db::generate::prefill;
 use larql_db::Rows;
+use larql_db::generate::prefill;
 use larql_engine::{SequenceState, log_softmax, top_k};
 use serde::Serialize;
 
@@ -31,7 +31,10 @@ struct Candidate {
 /// If the prompt cannot be encoded or run.
 pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, CliError> {
     if args.top == 0 {
-        return Err(CliError::request("usage", "--top is 0, expected a whole number from 1"));
+        return Err(CliError::request(
+            "usage",
+            "--top is 0, expected a whole number from 1",
+        ));
     }
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
@@ -47,7 +50,12 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
     let log_probs = log_softmax(&logits);
     let top: Vec<Candidate> = top_k(&logits, args.top)
         .into_iter()
-        .map(|(id, logit)| Candidate { id, token: tokenizer.token_text(id), logit, prob: log_probs[id as usize].exp() })
+        .map(|(id, logit)| Candidate {
+            id,
+            token: tokenizer.token_text(id),
+            logit,
+            prob: log_probs[id as usize].exp(),
+        })
         .collect();
     let profile = runtime.profile().name();
     if context.printer.is_table() {
@@ -60,10 +68,17 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
                 candidate.prob.into(),
             ]);
         }
-        rows.note(format!("profile {profile}, {} prompt tokens", prompt_ids.len()));
+        rows.note(format!(
+            "profile {profile}, {} prompt tokens",
+            prompt_ids.len()
+        ));
         context.printer.table(&rows)?;
     } else {
-        context.printer.json(&Wire { profile, prompt_ids, top })?;
+        context.printer.json(&Wire {
+            profile,
+            prompt_ids,
+            top,
+        })?;
     }
     Ok(Outcome::Done)
 }

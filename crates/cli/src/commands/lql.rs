@@ -33,8 +33,11 @@ fn source(args: &LqlArgs) -> Result<String, CliError> {
         (Some(text), _) if text != STDIN => Ok(text.clone()),
         (None, Some(path)) if path.as_os_str() != STDIN => read_file(path),
         (None, None) if io::stdin().is_terminal() => {
-            Err(CliError::request("usage", "no statements were given")
-                .with_hint(Some("write them in quotes, name a file with -f, or use `larql repl`".to_owned())))
+            Err(
+                CliError::request("usage", "no statements were given").with_hint(Some(
+                    "write them in quotes, name a file with -f, or use `larql repl`".to_owned(),
+                )),
+            )
         }
         (Some(_) | None, _) => read_stdin(),
     }
@@ -44,10 +47,16 @@ fn read_file(path: &Path) -> Result<String, CliError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(MAX_INPUT_BYTES as u64 + 1).read_to_end(&mut bytes))
+        .and_then(|file| {
+            file.take(MAX_INPUT_BYTES as u64 + 1)
+                .read_to_end(&mut bytes)
+        })
         .map_err(|source| CliError::input(&name, &source))?;
     if bytes.len() > MAX_INPUT_BYTES {
-        return Err(CliError::request("input", format!("{name}: more than {MAX_INPUT_BYTES} bytes")));
+        return Err(CliError::request(
+            "input",
+            format!("{name}: more than {MAX_INPUT_BYTES} bytes"),
+        ));
     }
     utf8(&name, bytes)
 }

@@ -20,7 +20,9 @@ pub(crate) fn markdown_help(context: &Context) -> Result<Outcome, CliError> {
 }
 
 fn page() -> String {
-    let options = MarkdownOptions::new().title("The command line".to_owned()).show_footer(false);
+    let options = MarkdownOptions::new()
+        .title("The command line".to_owned())
+        .show_footer(false);
     let mut page = help_markdown_custom::<Cli>(&options).trim_end().to_owned();
     page.push_str("\n\n## Environment variables\n\n| variable | meaning |\n|---|---|\n");
     for (name, meaning) in VARIABLES {

@@ -32,19 +32,38 @@ pub(crate) fn parity(context: &Context, args: &ParityArgs) -> Result<Outcome, Cl
     if context.printer.is_table() {
         let mut rows = Rows::new(&["stage", "max_abs_err", "rel_err"]);
         for stage in &report.stages {
-            rows.push(vec![stage.stage.clone().into(), stage.max_abs_err.into(), stage.rel_err.into()]);
+            rows.push(vec![
+                stage.stage.clone().into(),
+                stage.max_abs_err.into(),
+                stage.rel_err.into(),
+            ]);
         }
-        rows.note(format!("family {}, profile {profile}, tolerance {TOLERANCE_REL:e} of the largest magnitude", report.family));
+        rows.note(format!(
+            "family {}, profile {profile}, tolerance {TOLERANCE_REL:e} of the largest magnitude",
+            report.family
+        ));
         rows.note(match &report.first_divergence {
             Some(stage) => format!("first divergence: {stage}"),
             None => "no stage diverges".to_owned(),
         });
-        let continuation = if report.greedy_match { "the same" } else { "another" };
+        let continuation = if report.greedy_match {
+            "the same"
+        } else {
+            "another"
+        };
         rows.note(format!("the greedy continuation is {continuation}"));
         context.printer.table(&rows)?;
     } else {
-        context.printer.json(&Wire { profile, tolerance_rel: TOLERANCE_REL, report: &report })?;
+        context.printer.json(&Wire {
+            profile,
+            tolerance_rel: TOLERANCE_REL,
+            report: &report,
+        })?;
     }
     let agrees = report.first_divergence.is_none() && report.greedy_match;
-    Ok(if agrees { Outcome::Done } else { Outcome::Negative })
+    Ok(if agrees {
+        Outcome::Done
+    } else {
+        Outcome::Negative
+    })
 }

@@ -43,11 +43,18 @@ enum Next {
 /// # Errors
 /// If the model cannot be opened or the terminal fails; statements that fail are shown and do not end it.
 pub(crate) fn repl(context: &mut Context, args: &ReplArgs) -> Result<Outcome, CliError> {
-    let mut repl = Repl { session: query::session(context, args.arithmetic.profile), timing: false };
+    let mut repl = Repl {
+        session: query::session(context, args.arithmetic.profile),
+        timing: false,
+    };
     if let Some(model) = &args.model {
         query::open(context, &mut repl.session, model)?;
     }
-    if io::stdin().is_terminal() { interactive(context, &mut repl) } else { piped(context, &mut repl) }
+    if io::stdin().is_terminal() {
+        interactive(context, &mut repl)
+    } else {
+        piped(context, &mut repl)
+    }
 }
 
 fn interactive(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliError> {
@@ -58,13 +65,16 @@ fn interactive(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliErr
         .auto_add_history(true)
         .color_mode(ColorMode::Disabled)
         .build();
-    let mut editor = Editor::<LqlHelper, DefaultHistory>::with_config(config).map_err(|error| terminal(&error))?;
+    let mut editor = Editor::<LqlHelper, DefaultHistory>::with_config(config)
+        .map_err(|error| terminal(&error))?;
     let history = context.env.history.clone();
     if let Some(path) = &history {
         // The first session has none.
         let _ = editor.load_history(path);
     }
-    context.printer.status("LQL statements end with `;`; \\help lists them, \\q leaves")?;
+    context
+        .printer
+        .status("LQL statements end with `;`; \\help lists them, \\q leaves")?;
     loop {
         editor.set_helper(Some(helper(repl)));
         match editor.readline(PROMPT) {
@@ -82,12 +92,18 @@ fn interactive(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliErr
     if let Some(path) = &history
         && let Err(error) = save_history(&mut editor, path)
     {
-        context.printer.note(&format!("{}: the history cannot be kept: {error}", path.display()))?;
+        context.printer.note(&format!(
+            "{}: the history cannot be kept: {error}",
+            path.display()
+        ))?;
     }
     Ok(Outcome::Done)
 }
 
-fn save_history(editor: &mut Editor<LqlHelper, DefaultHistory>, path: &Path) -> Result<(), ReadlineError> {
+fn save_history(
+    editor: &mut Editor<LqlHelper, DefaultHistory>,
+    path: &Path,
+) -> Result<(), ReadlineError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -95,7 +111,10 @@ fn save_history(editor: &mut Editor<LqlHelper, DefaultHistory>, path: &Path) -> 
 }
 
 fn helper(repl: &Repl) -> LqlHelper {
-    LqlHelper { relations: query::relation_names(&repl.session), columns: query::column_names() }
+    LqlHelper {
+        relations: query::relation_names(&repl.session),
+        columns: query::column_names(),
+    }
 }
 
 fn piped(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliError> {
@@ -103,7 +122,10 @@ fn piped(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliError> {
     let mut text = String::new();
     let mut lines = io::stdin().lock().lines();
     loop {
-        let line = lines.next().transpose().map_err(|source| CliError::input("stdin", &source))?;
+        let line = lines
+            .next()
+            .transpose()
+            .map_err(|source| CliError::input("stdin", &source))?;
         let at_end = line.is_none();
         text.push_str(&line.unwrap_or_default());
         text.push('\n');
@@ -129,22 +151,35 @@ fn piped(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliError> {
 /// Executes a text: a command of the prompt, or statements.
 fn enter(context: &mut Context, repl: &mut Repl, text: &str) -> Result<Next, CliError> {
     let trimmed = text.trim_start_matches('\u{feff}').trim();
-    let (word, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
+    let (word, rest) = trimmed
+        .split_once(char::is_whitespace)
+        .unwrap_or((trimmed, ""));
     match word {
         "" => Ok(Next::Continue),
         "\\q" | "\\quit" | "exit" | "quit" | "exit;" | "quit;" => Ok(Next::Leave),
         "\\help" | "help" | "help;" => {
-            let text = if rest.trim().is_empty() { Some(help::overview()) } else { help::on(rest) };
+            let text = if rest.trim().is_empty() {
+                Some(help::overview())
+            } else {
+                help::on(rest)
+            };
             let text = text.ok_or_else(|| {
-                CliError::request("usage", format!("no statement begins with `{}`", rest.trim()))
-                    .with_hint(Some("\\help lists the statements".to_owned()))
+                CliError::request(
+                    "usage",
+                    format!("no statement begins with `{}`", rest.trim()),
+                )
+                .with_hint(Some("\\help lists the statements".to_owned()))
             })?;
             context.printer.status(&text)?;
             Ok(Next::Continue)
         }
         "\\timing" => {
             repl.timing = !repl.timing;
-            context.printer.status(if repl.timing { "timing is on" } else { "timing is off" })?;
+            context.printer.status(if repl.timing {
+                "timing is on"
+            } else {
+                "timing is off"
+            })?;
             Ok(Next::Continue)
         }
         "\\format" => {
@@ -155,13 +190,20 @@ fn enter(context: &mut Context, repl: &mut Repl, text: &str) -> Result<Next, Cli
             context.printer.set_format(format);
             Ok(Next::Continue)
         }
-        command if command.starts_with('\\') => Err(CliError::request("usage", format!("unknown command `{command}`"))
-            .with_hint(Some("the commands are \\help, \\timing, \\format and \\q".to_owned()))),
+        command if command.starts_with('\\') => {
+            Err(
+                CliError::request("usage", format!("unknown command `{command}`")).with_hint(Some(
+                    "the commands are \\help, \\timing, \\format and \\q".to_owned(),
+                )),
+            )
+        }
         _ => {
             let begin = Instant::now();
             query::run(context, &mut repl.session, text)?;
             if repl.timing {
-                context.printer.status(&format!("time: {:.3} s", begin.elapsed().as_secs_f64()))?;
+                context
+                    .printer
+                    .status(&format!("time: {:.3} s", begin.elapsed().as_secs_f64()))?;
             }
             Ok(Next::Continue)
         }

@@ -29,9 +29,20 @@ struct Wire {
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError> {
     let sampling = sampling(&args.sampling)?;
     let stop = args.sampling.stop.iter();
-    let stop: Result<Vec<String>, CliError> =
-        stop.map(|text| if args.prompt.escape { unescape(text) } else { Ok(text.clone()) }).collect();
-    let options = GenerateOptions { max_tokens: args.max_tokens, sampling, stop: checked_stops(stop?)? };
+    let stop: Result<Vec<String>, CliError> = stop
+        .map(|text| {
+            if args.prompt.escape {
+                unescape(text)
+            } else {
+                Ok(text.clone())
+            }
+        })
+        .collect();
+    let options = GenerateOptions {
+        max_tokens: args.max_tokens,
+        sampling,
+        stop: checked_stops(stop?)?,
+    };
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt = encode_prompt(tokenizer, &args.prompt)?;
@@ -41,11 +52,18 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
     let mut streamed = Streamed::new(&context.printer);
     let work = context.interrupts.work();
     let flag = context.interrupts.flag();
-    let made = generate(&db, &mut runtime, &mut state, &prompt, &options, &mut |text| {
-        if !streamed.push(text) {
-            flag.raise();
-        }
-    });
+    let made = generate(
+        &db,
+        &mut runtime,
+        &mut state,
+        &prompt,
+        &options,
+        &mut |text| {
+            if !streamed.push(text) {
+                flag.raise();
+            }
+        },
+    );
     drop(work);
     let speed = streamed.finish()?;
     let made = made?;
@@ -54,7 +72,10 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
     if context.printer.is_table() {
         let rate = tokens_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
         let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
-        context.printer.note(&format!("profile {profile}, {} prompt tokens, {n} tokens{rate}, ended by {reason}", prompt.len()))?;
+        context.printer.note(&format!(
+            "profile {profile}, {} prompt tokens, {n} tokens{rate}, ended by {reason}",
+            prompt.len()
+        ))?;
     } else {
         context.printer.json(&Wire {
             text: made.text,
@@ -123,7 +144,12 @@ pub(crate) struct Speed {
 impl<'a> Streamed<'a> {
     /// Nothing yet.
     pub(crate) fn new(printer: &'a Printer) -> Self {
-        Self { printer, first: None, failed: None, text: String::new() }
+        Self {
+            printer,
+            first: None,
+            failed: None,
+            text: String::new(),
+        }
     }
 
     /// Prints more text in table form; false once nobody reads it.
@@ -141,7 +167,9 @@ impl<'a> Streamed<'a> {
     /// # Errors
     /// What stdout refused on the way.
     pub(crate) fn finish(self) -> Result<Speed, CliError> {
-        let speed = Speed { elapsed: self.first.map(|first| first.elapsed()) };
+        let speed = Speed {
+            elapsed: self.first.map(|first| first.elapsed()),
+        };
         if let Some(error) = self.failed {
             return Err(error);
         }

@@ -92,11 +92,22 @@ fn describe(db: &Database) -> Wire<'_> {
         d_model: spec.d_model,
         d_vocab: spec.d_vocab,
         n_ctx: spec.n_ctx,
-        n_features: (0..spec.n_layers()).map(|layer| spec.n_features(layer)).sum(),
+        n_features: (0..spec.n_layers())
+            .map(|layer| spec.n_features(layer))
+            .sum(),
         n_params: checkpoint.n_params(),
         weight_bytes: checkpoint.weight_bytes(),
-        stored_types: stored.map(|(name, (n_params, bytes))| (name, Stored { n_params, bytes })).collect(),
-        ignored: checkpoint.ignored().iter().map(|tensor| Ignored { name: &tensor.name, reason: tensor.reason }).collect(),
+        stored_types: stored
+            .map(|(name, (n_params, bytes))| (name, Stored { n_params, bytes }))
+            .collect(),
+        ignored: checkpoint
+            .ignored()
+            .iter()
+            .map(|tensor| Ignored {
+                name: &tensor.name,
+                reason: tensor.reason,
+            })
+            .collect(),
         notes: manifest.map_or(checkpoint.notes(), |manifest| &manifest.notes),
         vindex: manifest.map(|manifest| VindexWire {
             digest: &manifest.digest,
@@ -104,7 +115,11 @@ fn describe(db: &Database) -> Wire<'_> {
             files: manifest
                 .files
                 .iter()
-                .map(|file| FileWire { name: &file.name, bytes: file.size, sha256: &file.sha256 })
+                .map(|file| FileWire {
+                    name: &file.name,
+                    bytes: file.size,
+                    sha256: &file.sha256,
+                })
                 .collect(),
         }),
         spec,
@@ -146,7 +161,10 @@ fn rows(wire: &Wire<'_>) -> Rows {
     row("parameters", n_params.to_string());
     row("weights", size(*weight_bytes));
     for (name, stored) in stored_types {
-        row(&format!("stored as {name}"), format!("{} parameters, {}", stored.n_params, size(stored.bytes)));
+        row(
+            &format!("stored as {name}"),
+            format!("{} parameters, {}", stored.n_params, size(stored.bytes)),
+        );
     }
     if let Some(vindex) = vindex {
         row("extracted from", vindex.source.to_owned());

@@ -23,10 +23,17 @@ pub(crate) fn tokenize(context: &Context, args: &TokenizeArgs) -> Result<Outcome
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let text = text_or_stdin(&args.text)?;
-    let special = if args.special { EncodeSpecial::Markers } else { EncodeSpecial::Plain };
+    let special = if args.special {
+        EncodeSpecial::Markers
+    } else {
+        EncodeSpecial::Plain
+    };
     let bos = if args.no_bos { Bos::Never } else { Bos::Model };
     let ids = tokenizer.encode(&text, special, bos)?;
-    let tokens: Vec<String> = ids.iter().map(|id| tokenizer.token_text(*id).unwrap_or_default()).collect();
+    let tokens: Vec<String> = ids
+        .iter()
+        .map(|id| tokenizer.token_text(*id).unwrap_or_default())
+        .collect();
     if context.printer.is_table() {
         let mut rows = Rows::new(&["id", "token"]);
         for (id, token) in ids.iter().zip(tokens) {

@@ -30,7 +30,10 @@ struct CheckWire<'a> {
 /// If there is no vindex, or it cannot be read.
 pub(crate) fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, CliError> {
     if !args.vindex.exists() {
-        return Err(DbError::NotFound { path: args.vindex.clone() }.into());
+        return Err(DbError::NotFound {
+            path: args.vindex.clone(),
+        }
+        .into());
     }
     let work = context.interrupts.work();
     let report = check(context, &args.vindex)?;
@@ -40,7 +43,11 @@ pub(crate) fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, Cl
     } else {
         context.printer.json(&wire(&report))?;
     }
-    Ok(if report.ok() { Outcome::Done } else { Outcome::Negative })
+    Ok(if report.ok() {
+        Outcome::Done
+    } else {
+        Outcome::Negative
+    })
 }
 
 /// Verifies under a progress bar.
@@ -62,7 +69,13 @@ pub(crate) fn wire(report: &VerifyReport) -> Wire<'_> {
     let checks = report.checks.iter();
     Wire {
         ok: report.ok(),
-        checks: checks.map(|check| CheckWire { name: &check.name, ok: check.ok, detail: &check.detail }).collect(),
+        checks: checks
+            .map(|check| CheckWire {
+                name: &check.name,
+                ok: check.ok,
+                detail: &check.detail,
+            })
+            .collect(),
     }
 }
 
@@ -71,7 +84,11 @@ pub(crate) fn rows(report: &VerifyReport) -> Rows {
     let mut rows = Rows::new(&["check", "result", "detail"]);
     for check in &report.checks {
         let result = if check.ok { "ok" } else { "FAILED" };
-        rows.push(vec![check.name.as_str().into(), result.into(), check.detail.as_str().into()]);
+        rows.push(vec![
+            check.name.as_str().into(),
+            result.into(),
+            check.detail.as_str().into(),
+        ]);
     }
     let n_failed = report.failures().count();
     rows.note(match n_failed {

@@ -79,8 +79,15 @@ fn every_error_has_a_stable_kind_in_json() {
     ];
     for (kind, args) in cases {
         let ran = larql(args.iter().chain(&["--format", "json"])).run();
-        assert_eq!((ran.code, ran.error()["kind"].as_str().unwrap()), (1, *kind), "{args:?}: {ran:?}");
-        assert!(ran.stdout.is_empty() || args[0] == "lql", "{args:?}: {ran:?}");
+        assert_eq!(
+            (ran.code, ran.error()["kind"].as_str().unwrap()),
+            (1, *kind),
+            "{args:?}: {ran:?}"
+        );
+        assert!(
+            ran.stdout.is_empty() || args[0] == "lql",
+            "{args:?}: {ran:?}"
+        );
         let message = ran.error()["message"].as_str().unwrap().to_owned();
         assert!(!message.is_empty() && !message.ends_with('.'), "{message}");
     }
@@ -91,7 +98,11 @@ fn every_error_has_a_stable_kind_in_json() {
 fn a_prompt_longer_than_the_context_is_refused_by_number() {
     let long = "France ".repeat(600);
     let ran = larql(["run", model(), &long, "--format", "json"]).run();
-    assert_eq!((ran.code, ran.error()["kind"].as_str()), (1, Some("context_full")), "{ran:?}");
+    assert_eq!(
+        (ran.code, ran.error()["kind"].as_str()),
+        (1, Some("context_full")),
+        "{ran:?}"
+    );
     assert!(ran.error()["message"].as_str().unwrap().contains("512"));
 }
 
@@ -99,12 +110,21 @@ fn a_prompt_longer_than_the_context_is_refused_by_number() {
 fn csv_is_refused_where_there_is_none() {
     let ran = larql(["show", model(), "--format", "csv"]).run();
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
-    assert_eq!(ran.stderr, "error: `--format csv` is for `lql` and `repl`\nhint: use `--format json`\n");
+    assert_eq!(
+        ran.stderr,
+        "error: `--format csv` is for `lql` and `repl`\nhint: use `--format json`\n"
+    );
 }
 
 #[test]
 fn usage_errors_of_the_command_line_exit_with_1() {
-    for args in [&["run"][..], &["--nothing"], &["extract", "x"], &["lql", "STATS", "-f", "x"], &[]] {
+    for args in [
+        &["run"][..],
+        &["--nothing"],
+        &["extract", "x"],
+        &["lql", "STATS", "-f", "x"],
+        &[],
+    ] {
         let ran = larql(args).run();
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{args:?}");
         assert!(ran.stderr.contains("Usage:"), "{args:?}: {}", ran.stderr);

@@ -43,9 +43,15 @@ fn help_lists_the_commands() {
 #[test]
 fn every_command_explains_itself() {
     let all = larql(["--help"]).run().stdout;
-    let names = ["demo", "extract", "show", "verify", "run", "chat", "lql", "repl", "tokenize", "logits", "parity", "bench"];
+    let names = [
+        "demo", "extract", "show", "verify", "run", "chat", "lql", "repl", "tokenize", "logits",
+        "parity", "bench",
+    ];
     for name in names {
-        assert!(all.contains(&format!("\n  {name} ")), "{name} is missing in {all}");
+        assert!(
+            all.contains(&format!("\n  {name} ")),
+            "{name} is missing in {all}"
+        );
         let ran = larql([name, "--help"]).run();
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{name}");
         for option in ["--format", "--threads", "--quiet"] {
@@ -61,7 +67,10 @@ fn the_reference_page_is_the_committed_one() {
     assert_eq!(page.code, 0);
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     let committed = std::fs::read_to_string(path).unwrap().replace("\r\n", "\n");
-    assert_eq!(page.stdout, committed, "write it again: larql markdown-help > docs/cli.md");
+    assert_eq!(
+        page.stdout, committed,
+        "write it again: larql markdown-help > docs/cli.md"
+    );
 }
 
 #[test]
@@ -70,29 +79,59 @@ fn a_reader_that_goes_is_no_error() {
     let many = "a b ".repeat(20_000);
     for args in [
         vec!["tokenize", model(), &many],
-        vec!["logits", model(), prompt, "--top", "2583", "--format", "json"],
+        vec![
+            "logits",
+            model(),
+            prompt,
+            "--top",
+            "2583",
+            "--format",
+            "json",
+        ],
         vec!["run", model(), prompt, "-n", "400", "--temp", "9"],
         vec!["markdown-help"],
         vec!["--help"],
     ] {
         let (code, stderr) = larql(&args).run_with_impatient_reader(1);
-        let errors = stderr.lines().filter(|line| !line.starts_with("note: ")).count();
+        let errors = stderr
+            .lines()
+            .filter(|line| !line.starts_with("note: "))
+            .count();
         assert_eq!((code, errors), (0, 0), "{} {stderr}", args[0]);
     }
 }
 
 #[test]
 fn threads_are_checked_wherever_they_come_from() {
-    let prompt = ["bench", model(), "--pp", "2", "--tg", "1", "--repeats", "1", "--format", "json"];
+    let prompt = [
+        "bench",
+        model(),
+        "--pp",
+        "2",
+        "--tg",
+        "1",
+        "--repeats",
+        "1",
+        "--format",
+        "json",
+    ];
     let by_variable = larql(prompt).env("LARQL_THREADS", "2").json();
     assert_eq!(by_variable["threads"], 2);
-    let by_option = larql(prompt.iter().chain(&["--threads", "1"])).env("LARQL_THREADS", "2").json();
+    let by_option = larql(prompt.iter().chain(&["--threads", "1"]))
+        .env("LARQL_THREADS", "2")
+        .json();
     assert_eq!(by_option["threads"], 1);
     let wrong = larql(["show", model()]).env("LARQL_THREADS", "two").run();
     assert_eq!(wrong.code, 1);
-    assert_eq!(wrong.stderr, "error: LARQL_THREADS is `two`, expected a whole number from 0\n");
+    assert_eq!(
+        wrong.stderr,
+        "error: LARQL_THREADS is `two`, expected a whole number from 0\n"
+    );
     assert_eq!(larql(["show", model(), "--threads", "0"]).run().code, 0);
-    assert_eq!(larql(["show", model(), "--threads", "100000"]).run().code, 1);
+    assert_eq!(
+        larql(["show", model(), "--threads", "100000"]).run().code,
+        1
+    );
 }
 
 #[test]
@@ -100,7 +139,15 @@ fn control_characters_of_a_model_do_not_reach_a_table() {
     let ran = larql(["tokenize", model(), "a\u{1b}[2J\nb", "--no-bos"]).run();
     assert_eq!(ran.code, 0);
     assert!(!ran.stdout.contains('\u{1b}'), "{:?}", ran.stdout);
-    let whole = larql(["tokenize", model(), "a\u{1b}[2J\nb", "--no-bos", "--format", "json"]).json();
+    let whole = larql([
+        "tokenize",
+        model(),
+        "a\u{1b}[2J\nb",
+        "--no-bos",
+        "--format",
+        "json",
+    ])
+    .json();
     assert!(whole["tokens"].is_array());
 }
 
@@ -116,6 +163,16 @@ fn the_format_may_stand_before_the_command() {
 #[test]
 fn ctrl_c_ends_a_run_after_what_was_made() {
     let prompt = "The capital of France is";
-    let (code, stderr) = larql(["run", model(), prompt, "-n", "400", "--temp", "9", "--quiet"]).run_and_press_ctrl_c();
+    let (code, stderr) = larql([
+        "run",
+        model(),
+        prompt,
+        "-n",
+        "400",
+        "--temp",
+        "9",
+        "--quiet",
+    ])
+    .run_and_press_ctrl_c();
     assert_eq!((code, stderr.as_str()), (1, "error: interrupted\n"));
 }

@@ -3,6 +3,8 @@
 //! One test binary. The model is the embedded one; parity runs on the tiny reference checkpoints. No test looks at the
 //! environment of the machine.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 mod errors;
 mod forms;
 mod lql;

@@ -18,9 +18,17 @@ fn run(extra: &[&str]) -> Value {
 fn run_streams_the_text_alone_to_stdout() {
     let ran = larql(["run", model(), PROMPT, "-n", "5"]).run();
     assert_eq!((ran.code, ran.stdout.as_str()), (0, " Paris.\n"));
-    assert!(ran.stderr.contains("profile fast, 6 prompt tokens, 2 tokens"), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("profile fast, 6 prompt tokens, 2 tokens"),
+        "{}",
+        ran.stderr
+    );
     let quiet = larql(["run", model(), PROMPT, "-n", "5", "--quiet"]).run();
-    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), (" Paris.\n", ""));
+    assert_eq!(
+        (quiet.stdout.as_str(), quiet.stderr.as_str()),
+        (" Paris.\n", "")
+    );
 }
 
 #[test]
@@ -28,12 +36,21 @@ fn run_in_json_is_one_object_with_the_same_text() {
     let made = run(&["-n", "5"]);
     assert_eq!(made["text"], " Paris.");
     assert_eq!(made["tokens"].as_array().unwrap().len(), 2);
-    assert_eq!((&made["finish_reason"], &made["profile"]), (&json!("stop"), &json!("fast")));
+    assert_eq!(
+        (&made["finish_reason"], &made["profile"]),
+        (&json!("stop"), &json!("fast"))
+    );
     let one = run(&["-n", "1", "--profile", "exact"]);
-    assert_eq!((&one["text"], &one["finish_reason"]), (&json!(" Paris"), &json!("length")));
+    assert_eq!(
+        (&one["text"], &one["finish_reason"]),
+        (&json!(" Paris"), &json!("length"))
+    );
     assert_eq!(one["profile"], "exact");
     let none = run(&["-n", "0"]);
-    assert_eq!((&none["text"], &none["tokens"], &none["finish_reason"]), (&json!(""), &json!([]), &json!("length")));
+    assert_eq!(
+        (&none["text"], &none["tokens"], &none["finish_reason"]),
+        (&json!(""), &json!([]), &json!("length"))
+    );
 }
 
 #[test]
@@ -44,14 +61,21 @@ fn a_seed_repeats_and_sampling_options_act() {
         run(&args)["tokens"].clone()
     };
     assert_eq!(hot("42", &[]), hot("42", &[]));
-    assert_eq!(hot("42", &["--threads", "1"]), hot("42", &["--threads", "3"]));
+    assert_eq!(
+        hot("42", &["--threads", "1"]),
+        hot("42", &["--threads", "3"])
+    );
     let greedy = run(&["-n", "12"])["tokens"].clone();
     assert_ne!(hot("42", &[]), hot("43", &[]));
     assert_ne!(hot("42", &[]), greedy);
     for limit in [["--top-k", "1"], ["--top-p", "0"], ["--min-p", "1"]] {
         assert_eq!(hot("42", &limit), greedy, "{limit:?}");
     }
-    assert_eq!(run(&["-n", "12", "--seed", "7"])["tokens"], greedy, "greedy ignores the seed");
+    assert_eq!(
+        run(&["-n", "12", "--seed", "7"])["tokens"],
+        greedy,
+        "greedy ignores the seed"
+    );
 }
 
 #[test]
@@ -63,12 +87,18 @@ fn stop_texts_end_and_do_not_appear() {
     assert_eq!(streamed.stdout, " Pa\n");
     let empty = larql(["run", model(), PROMPT, "--stop", ""]).run();
     assert_eq!(empty.code, 1);
-    assert!(empty.stderr.contains("a stop text is empty"), "{}", empty.stderr);
+    assert!(
+        empty.stderr.contains("a stop text is empty"),
+        "{}",
+        empty.stderr
+    );
 }
 
 #[test]
 fn a_prompt_comes_from_stdin_and_escapes_only_when_asked() {
-    let piped = larql(["run", model(), "-", "-n", "5", "--quiet"]).stdin(PROMPT).run();
+    let piped = larql(["run", model(), "-", "-n", "5", "--quiet"])
+        .stdin(PROMPT)
+        .run();
     assert_eq!(piped.stdout, " Paris.\n");
     let n_tokens = |extra: &[&str]| {
         let mut args = vec!["run", model(), r"a\tb", "-n", "1", "--format", "json"];
@@ -80,7 +110,13 @@ fn a_prompt_comes_from_stdin_and_escapes_only_when_asked() {
     assert_ne!(n_tokens(&[]), n_tokens(&["-e"]));
     let wrong = larql(["run", model(), r"a\qb", "-e"]).run();
     assert_eq!(wrong.code, 1);
-    assert!(wrong.stderr.starts_with("error: unknown escape `\\q`\nhint: "), "{}", wrong.stderr);
+    assert!(
+        wrong
+            .stderr
+            .starts_with("error: unknown escape `\\q`\nhint: "),
+        "{}",
+        wrong.stderr
+    );
 }
 
 #[test]
@@ -92,10 +128,19 @@ fn bos_stands_once_in_front_and_markers_are_text_unless_asked() {
     };
     let plain = ids(PROMPT, &[]);
     assert_eq!(plain["ids"][0], 2);
-    assert_eq!(plain["tokens"], json!(["<bos>", "The", " capital", " of", " France", " is"]));
+    assert_eq!(
+        plain["tokens"],
+        json!(["<bos>", "The", " capital", " of", " France", " is"])
+    );
     let bare = ids(PROMPT, &["--no-bos"]);
-    assert_eq!(bare["ids"].as_array().unwrap()[..], plain["ids"].as_array().unwrap()[1..]);
-    assert_eq!(ids("<bos>The", &["--special"])["ids"], ids("The", &[])["ids"]);
+    assert_eq!(
+        bare["ids"].as_array().unwrap()[..],
+        plain["ids"].as_array().unwrap()[1..]
+    );
+    assert_eq!(
+        ids("<bos>The", &["--special"])["ids"],
+        ids("The", &[])["ids"]
+    );
     assert_ne!(ids("<bos>The", &[])["ids"], ids("The", &[])["ids"]);
     assert_eq!(ids("", &[])["ids"], json!([2]));
     assert_eq!(ids("", &["--no-bos"])["ids"], json!([]));
@@ -115,9 +160,15 @@ fn logits_are_a_distribution_and_top_cuts_it() {
     let all = at(&["--top", "100000"]);
     let top = all["top"].as_array().unwrap();
     assert_eq!(top.len(), 2583);
-    let total: f64 = top.iter().map(|entry| entry["prob"].as_f64().unwrap()).sum();
+    let total: f64 = top
+        .iter()
+        .map(|entry| entry["prob"].as_f64().unwrap())
+        .sum();
     assert!((total - 1.0).abs() < 1e-9, "{total}");
-    assert!(top.windows(2).all(|pair| pair[0]["logit"].as_f64() >= pair[1]["logit"].as_f64()));
+    assert!(
+        top.windows(2)
+            .all(|pair| pair[0]["logit"].as_f64() >= pair[1]["logit"].as_f64())
+    );
     let fewer = larql(["logits", model(), PROMPT, "--top", "0"]).run();
     assert_eq!((fewer.code, fewer.stdout.as_str()), (1, ""));
 }
@@ -125,27 +176,59 @@ fn logits_are_a_distribution_and_top_cuts_it() {
 #[test]
 fn run_and_logits_agree_on_the_next_token() {
     for profile in ["exact", "fast"] {
-        let top = larql(["logits", model(), PROMPT, "--format", "json", "--top", "1", "--profile", profile]).json();
-        assert_eq!(run(&["-n", "1", "--profile", profile])["tokens"][0], top["top"][0]["id"]);
+        let top = larql([
+            "logits",
+            model(),
+            PROMPT,
+            "--format",
+            "json",
+            "--top",
+            "1",
+            "--profile",
+            profile,
+        ])
+        .json();
+        assert_eq!(
+            run(&["-n", "1", "--profile", profile])["tokens"][0],
+            top["top"][0]["id"]
+        );
     }
 }
 
 #[test]
 fn parity_says_equal_and_names_where_a_damaged_copy_differs() {
     let golden = format!("{}/golden.safetensors", reference("qwen2"));
-    let same = larql(["parity", &reference("qwen2"), "--golden", &golden, "--format", "json"]).json();
-    assert_eq!((&same["family"], &same["first_divergence"]), (&json!("qwen2"), &Value::Null));
+    let same = larql([
+        "parity",
+        &reference("qwen2"),
+        "--golden",
+        &golden,
+        "--format",
+        "json",
+    ])
+    .json();
+    assert_eq!(
+        (&same["family"], &same["first_divergence"]),
+        (&json!("qwen2"), &Value::Null)
+    );
     assert_eq!(same["greedy_match"], true);
     assert!(same["max_rel_err"].as_f64().unwrap() < same["tolerance_rel"].as_f64().unwrap());
 
     let dir = tempfile::tempdir().unwrap();
     for name in ["config.json", "generation_config.json"] {
-        fs::copy(format!("{}/{name}", reference("qwen2")), dir.path().join(name)).unwrap();
+        fs::copy(
+            format!("{}/{name}", reference("qwen2")),
+            dir.path().join(name),
+        )
+        .unwrap();
     }
     let mut weights = fs::read(format!("{}/model.safetensors", reference("qwen2"))).unwrap();
     let header = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize + 8;
     let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
-    let at = json["model.layers.1.mlp.down_proj.weight"]["data_offsets"][0].as_u64().unwrap() as usize + header;
+    let at = json["model.layers.1.mlp.down_proj.weight"]["data_offsets"][0]
+        .as_u64()
+        .unwrap() as usize
+        + header;
     weights[at + 1] ^= 0x40;
     fs::write(dir.path().join("model.safetensors"), weights).unwrap();
     let damaged = dir.path().to_str().unwrap();
@@ -153,26 +236,59 @@ fn parity_says_equal_and_names_where_a_damaged_copy_differs() {
     assert_eq!(ran.code, 1, "{ran:?}");
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     let stage = report["first_divergence"].as_str().unwrap();
-    assert!(stage == "layer 1 resid_post" || stage == "final_norm", "{stage}");
+    assert!(
+        stage == "layer 1 resid_post" || stage == "final_norm",
+        "{stage}"
+    );
     assert!(report["max_rel_err"].as_f64().unwrap() > 1e-4);
 }
 
 #[test]
 fn parity_refuses_a_reference_of_another_model() {
     let golden = format!("{}/golden.safetensors", reference("qwen2"));
-    let ran = larql(["parity", &reference("gemma"), "--golden", &golden, "--format", "json"]).run();
+    let ran = larql([
+        "parity",
+        &reference("gemma"),
+        "--golden",
+        &golden,
+        "--format",
+        "json",
+    ])
+    .run();
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert_eq!(ran.error()["kind"], "golden");
 }
 
 #[test]
 fn bench_reports_what_scripts_read_and_refuses_nothing_to_do() {
-    let report =
-        larql(["bench", model(), "--pp", "7", "--tg", "3", "--repeats", "1", "--threads", "1", "--format", "json"]).json();
-    for field in ["prefill_tok_s", "decode_tok_s", "weight_bytes_per_token", "read_gb_s", "roofline_fraction"] {
+    let report = larql([
+        "bench",
+        model(),
+        "--pp",
+        "7",
+        "--tg",
+        "3",
+        "--repeats",
+        "1",
+        "--threads",
+        "1",
+        "--format",
+        "json",
+    ])
+    .json();
+    for field in [
+        "prefill_tok_s",
+        "decode_tok_s",
+        "weight_bytes_per_token",
+        "read_gb_s",
+        "roofline_fraction",
+    ] {
         assert!(report[field].as_f64().unwrap() > 0.0, "{field}: {report}");
     }
-    assert_eq!((&report["threads"], &report["profile"]), (&json!(1), &json!("fast")));
+    assert_eq!(
+        (&report["threads"], &report["profile"]),
+        (&json!(1), &json!("fast"))
+    );
     let ran = larql(["bench", model(), "--pp", "0"]).run();
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.contains("--pp is 0"), "{}", ran.stderr);
@@ -181,8 +297,14 @@ fn bench_reports_what_scripts_read_and_refuses_nothing_to_do() {
 #[test]
 fn show_reads_headers_and_says_what_there_is() {
     let shown = larql(["show", model(), "--format", "json"]).json();
-    assert_eq!((&shown["kind"], &shown["family"]), (&json!("huggingface"), &json!("gemma3")));
-    assert_eq!((&shown["n_layers"], &shown["n_features"]), (&json!(4), &json!(3072)));
+    assert_eq!(
+        (&shown["kind"], &shown["family"]),
+        (&json!("huggingface"), &json!("gemma3"))
+    );
+    assert_eq!(
+        (&shown["n_layers"], &shown["n_features"]),
+        (&json!(4), &json!(3072))
+    );
     assert_eq!(shown["stored_types"]["BF16"]["n_params"], shown["n_params"]);
     assert_eq!(shown["spec"]["layers"].as_array().unwrap().len(), 4);
     // Weights of another content change nothing: they are not read.
@@ -200,7 +322,9 @@ fn show_reads_headers_and_says_what_there_is() {
 
 #[test]
 fn chat_needs_a_template_and_keeps_markers_apart() {
-    let ran = larql(["chat", model(), "--format", "json"]).stdin("hello\n").run();
+    let ran = larql(["chat", model(), "--format", "json"])
+        .stdin("hello\n")
+        .run();
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert_eq!(ran.error()["kind"], "no_chat_template");
 
@@ -213,12 +337,34 @@ fn chat_needs_a_template_and_keeps_markers_apart() {
     fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
     let with_template = dir.path().to_str().unwrap();
     let lines = "The capital of France is\n/clear\n\nThe capital of Italy is\n/exit\nThe capital of Spain is\n";
-    let ran = larql(["chat", with_template, "-n", "4", "--quiet"]).stdin(lines).run();
-    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, " Paris.\n Rome.\n", ""));
-    let json = larql(["chat", with_template, "-n", "4", "--format", "json", "--quiet"]).stdin(lines).run();
-    let answers: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ran = larql(["chat", with_template, "-n", "4", "--quiet"])
+        .stdin(lines)
+        .run();
+    assert_eq!(
+        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (0, " Paris.\n Rome.\n", "")
+    );
+    let json = larql([
+        "chat",
+        with_template,
+        "-n",
+        "4",
+        "--format",
+        "json",
+        "--quiet",
+    ])
+    .stdin(lines)
+    .run();
+    let answers: Vec<Value> = json
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(answers.len(), 2);
-    assert_eq!((&answers[1]["text"], &answers[1]["finish_reason"]), (&json!(" Rome."), &json!("stop")));
+    assert_eq!(
+        (&answers[1]["text"], &answers[1]["finish_reason"]),
+        (&json!(" Rome."), &json!("stop"))
+    );
     let unknown = larql(["chat", with_template]).stdin("/nothing\n").run();
     assert_eq!(unknown.code, 1);
 }
@@ -233,6 +379,8 @@ fn paths_with_spaces_and_other_scripts_work_relative_and_with_a_slash() {
         fs::copy(entry.path(), dir.path().join(name).join(entry.file_name())).unwrap();
     }
     let slashed = format!("{name}/");
-    let ran = larql(["run", &slashed, PROMPT, "-n", "2", "--quiet"]).dir(dir.path()).run();
+    let ran = larql(["run", &slashed, PROMPT, "-n", "2", "--quiet"])
+        .dir(dir.path())
+        .run();
     assert_eq!((ran.code, ran.stdout.as_str()), (0, " Paris.\n"), "{ran:?}");
 }

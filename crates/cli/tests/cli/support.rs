@@ -12,7 +12,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Variables that would change what is tested.
-const VARIABLES: [&str; 5] = ["LARQL_THREADS", "LARQL_HISTORY", "LARQL_MODELS", "NO_COLOR", "XDG_STATE_HOME"];
+const VARIABLES: [&str; 5] = [
+    "LARQL_THREADS",
+    "LARQL_HISTORY",
+    "LARQL_MODELS",
+    "NO_COLOR",
+    "XDG_STATE_HOME",
+];
 
 /// A finished run.
 #[derive(Debug)]
@@ -31,11 +37,20 @@ pub(crate) struct Larql {
 /// `larql` with these arguments, in an environment of its own.
 pub(crate) fn larql<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Larql {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larql"));
-    command.args(args).env("LARQL_HISTORY", "").current_dir(scratch());
-    VARIABLES.iter().filter(|name| **name != "LARQL_HISTORY").for_each(|name| {
-        command.env_remove(name);
-    });
-    Larql { command, stdin: None }
+    command
+        .args(args)
+        .env("LARQL_HISTORY", "")
+        .current_dir(scratch());
+    VARIABLES
+        .iter()
+        .filter(|name| **name != "LARQL_HISTORY")
+        .for_each(|name| {
+            command.env_remove(name);
+        });
+    Larql {
+        command,
+        stdin: None,
+    }
 }
 
 impl Larql {
@@ -55,7 +70,10 @@ impl Larql {
     }
 
     pub(crate) fn run(mut self) -> Ran {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         // A command that does not read its input may be gone before it is written.
@@ -71,28 +89,43 @@ impl Larql {
 
     /// Runs with a reader that takes `n` bytes of stdout and goes.
     pub(crate) fn run_with_impatient_reader(mut self, n: usize) -> (i32, String) {
-        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         let mut start = vec![0; n];
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_exact(&mut start).unwrap();
         drop(stdout);
         let output = child.wait_with_output().unwrap();
-        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+        (
+            output.status.code().unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
     }
 
     /// Runs, sends SIGINT when the first byte of stdout is there, and reads on to the end.
     #[cfg(unix)]
     pub(crate) fn run_and_press_ctrl_c(mut self) -> (i32, String) {
-        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_exact(&mut [0]).unwrap();
-        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
         stdout.read_to_end(&mut Vec::new()).unwrap();
         let output = child.wait_with_output().unwrap();
-        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+        (
+            output.status.code().unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
     }
 
     /// Runs and expects success with nothing but JSON on stdout.
@@ -106,16 +139,27 @@ impl Larql {
 impl Ran {
     /// Exit code and both streams, with what differs between machines replaced.
     pub(crate) fn snapshot(&self) -> String {
-        let text = format!("exit {}\n--- stdout\n{}--- stderr\n{}", self.code, self.stdout, self.stderr);
-        text.replace(&atlas().display().to_string(), "[ATLAS]").replace("larql.exe", "larql")
+        let text = format!(
+            "exit {}\n--- stdout\n{}--- stderr\n{}",
+            self.code, self.stdout, self.stderr
+        );
+        text.replace(&atlas().display().to_string(), "[ATLAS]")
+            .replace("larql.exe", "larql")
     }
 
     /// The error object of the JSON form.
     pub(crate) fn error(&self) -> Value {
-        let value: Value = serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        let value: Value =
+            serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         let error = &value["error"];
-        assert!(error["kind"].is_string() && error["message"].is_string(), "{self:?}");
-        assert!(error["hint"].is_string() || error["hint"].is_null(), "{self:?}");
+        assert!(
+            error["kind"].is_string() && error["message"].is_string(),
+            "{self:?}"
+        );
+        assert!(
+            error["hint"].is_string() || error["hint"].is_null(),
+            "{self:?}"
+        );
         error.clone()
     }
 }
@@ -135,7 +179,12 @@ pub(crate) fn atlas() -> &'static Path {
         if !ready.exists() {
             let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/atlas");
             let staging = TempDir::new_in(scratch()).unwrap();
-            for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+            for name in [
+                "config.json",
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "generation_config.json",
+            ] {
                 fs::copy(assets.join(name), staging.path().join(name)).unwrap();
             }
             let packed = fs::File::open(assets.join("model.safetensors.gz")).unwrap();
@@ -163,6 +212,8 @@ pub(crate) fn vindex(dir: &TempDir) -> String {
 
 /// A reference checkpoint.
 pub(crate) fn reference(family: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data/parity").join(family);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../testkit/data/parity")
+        .join(family);
     path.to_str().unwrap().to_owned()
 }

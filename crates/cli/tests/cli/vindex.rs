@@ -16,21 +16,31 @@ fn extract_accounts_for_every_tensor() {
     let out = out.to_str().unwrap();
     let made = larql(["extract", model(), "-o", out, "--format", "json"]).json();
     let ignored = made["ignored"].as_array().unwrap().len() as u64;
-    assert_eq!(made["source_tensors"].as_u64().unwrap(), made["used"].as_u64().unwrap() + ignored);
-    assert_eq!((&made["level"], &made["weights"]), (&json!("all"), &json!("written")));
+    assert_eq!(
+        made["source_tensors"].as_u64().unwrap(),
+        made["used"].as_u64().unwrap() + ignored
+    );
+    assert_eq!(
+        (&made["level"], &made["weights"]),
+        (&json!("all"), &json!("written"))
+    );
     assert!(made["bytes_written"].as_u64() > made["stored_types"]["BF16"].as_u64());
     let shown = larql(["show", out, "--format", "json"]).json();
     assert_eq!(shown["kind"], "vindex");
     assert_eq!(shown["vindex"]["digest"], made["digest"]);
     let again = larql(["extract", model(), "-o", out, "--format", "json"]).run();
-    assert_eq!((again.code, again.error()["kind"].as_str()), (1, Some("exists")));
+    assert_eq!(
+        (again.code, again.error()["kind"].as_str()),
+        (1, Some("exists"))
+    );
 }
 
 #[test]
 fn a_vindex_gives_the_answers_of_its_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let out = vindex(&dir);
-    let logits = |model: &str| larql(["logits", model, PROMPT, "--format", "json"]).json()["top"].clone();
+    let logits =
+        |model: &str| larql(["logits", model, PROMPT, "--format", "json"]).json()["top"].clone();
     assert_eq!(logits(&out), logits(model()));
     let ids = |model: &str| larql(["tokenize", model, PROMPT, "--format", "json"]).json();
     assert_eq!(ids(&out), ids(model()));
@@ -45,7 +55,14 @@ fn a_gguf_source_is_linked() {
     let gguf = dir.path().join("atlas.gguf");
     fs::copy(Path::new(&out).join("weights.gguf"), &gguf).unwrap();
     let second = dir.path().join("second.vindex");
-    let args = ["extract", gguf.to_str().unwrap(), "-o", second.to_str().unwrap(), "--format", "json"];
+    let args = [
+        "extract",
+        gguf.to_str().unwrap(),
+        "-o",
+        second.to_str().unwrap(),
+        "--format",
+        "json",
+    ];
     let made = larql(args).json();
     assert_eq!(made["weights"], "linked");
     assert!(made["bytes_written"].as_u64().unwrap() < 1 << 20, "{made}");
@@ -56,12 +73,29 @@ fn a_level_says_what_a_statement_needs() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("browse.vindex");
     let out = out.to_str().unwrap();
-    let made = larql(["extract", model(), "-o", out, "--level", "browse", "--format", "json"]).json();
+    let made = larql([
+        "extract",
+        model(),
+        "-o",
+        out,
+        "--level",
+        "browse",
+        "--format",
+        "json",
+    ])
+    .json();
     assert_eq!(made["level"], "browse");
     let ran = larql(["run", out, PROMPT, "--format", "json"]).run();
-    assert_eq!((ran.code, ran.error()["kind"].as_str()), (1, Some("needs_level")), "{ran:?}");
+    assert_eq!(
+        (ran.code, ran.error()["kind"].as_str()),
+        (1, Some("needs_level")),
+        "{ran:?}"
+    );
     let message = ran.error()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("needs level inference, this vindex has browse"), "{message}");
+    assert!(
+        message.contains("needs level inference, this vindex has browse"),
+        "{message}"
+    );
     let hint = ran.error()["hint"].as_str().unwrap().to_owned();
     assert!(hint.contains("--level inference"), "{hint}");
     assert_eq!(larql(["verify", out, "--quiet"]).run().code, 0);
@@ -71,13 +105,25 @@ fn a_level_says_what_a_statement_needs() {
 fn features_are_filled_ahead_only_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("filled.vindex");
-    let made = larql(["extract", model(), "-o", out.to_str().unwrap(), "--features", "--format", "json"]).json();
+    let made = larql([
+        "extract",
+        model(),
+        "-o",
+        out.to_str().unwrap(),
+        "--features",
+        "--format",
+        "json",
+    ])
+    .json();
     assert_eq!(made["features"], 3072);
     assert!(out.join("features.db").exists());
     let bare = vindex(&dir);
     assert!(!Path::new(&bare).join("features.db").exists());
     let ran = larql(["verify", out.to_str().unwrap()]).run();
-    assert!(ran.code == 0 && ran.stdout.contains("features.db"), "{ran:?}");
+    assert!(
+        ran.code == 0 && ran.stdout.contains("features.db"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -86,7 +132,14 @@ fn verify_finds_one_flipped_bit() {
     let out = vindex(&dir);
     let report = larql(["verify", &out, "--format", "json"]).json();
     assert_eq!(report["ok"], true);
-    assert!(report["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{report}");
+    assert!(
+        report["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|check| check["ok"] == true),
+        "{report}"
+    );
     let weights = Path::new(&out).join("weights.gguf");
     let mut bytes = fs::read(&weights).unwrap();
     let last = bytes.len() - 1000;
@@ -96,10 +149,21 @@ fn verify_finds_one_flipped_bit() {
     assert_eq!(ran.code, 1);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(report["ok"], false);
-    let failed: Vec<&Value> = report["checks"].as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
-    assert_eq!((failed.len(), &failed[0]["name"]), (1, &json!("weights.gguf")));
+    let failed: Vec<&Value> = report["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|check| check["ok"] == false)
+        .collect();
+    assert_eq!(
+        (failed.len(), &failed[0]["name"]),
+        (1, &json!("weights.gguf"))
+    );
     let table = larql(["verify", &out]).run();
-    assert!(table.code == 1 && table.stderr.contains("1 of "), "{table:?}");
+    assert!(
+        table.code == 1 && table.stderr.contains("1 of "),
+        "{table:?}"
+    );
 }
 
 #[test]
@@ -107,10 +171,22 @@ fn a_checkpoint_without_a_tokenizer_is_extracted_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("llama.vindex");
     let out = out.to_str().unwrap();
-    let made = larql(["extract", &reference("llama"), "-o", out, "--format", "json"]).json();
+    let made = larql([
+        "extract",
+        &reference("llama"),
+        "-o",
+        out,
+        "--format",
+        "json",
+    ])
+    .json();
     assert!(made["notes"].to_string().contains("no tokenizer"), "{made}");
     let ran = larql(["run", out, "x", "--format", "json"]).run();
-    assert_eq!((ran.code, ran.error()["kind"].as_str()), (1, Some("no_tokenizer")), "{ran:?}");
+    assert_eq!(
+        (ran.code, ran.error()["kind"].as_str()),
+        (1, Some("no_tokenizer")),
+        "{ran:?}"
+    );
     let golden = format!("{}/golden.safetensors", reference("llama"));
     let parity = larql(["parity", out, "--golden", &golden, "--format", "json"]).json();
     assert_eq!(parity["first_divergence"], Value::Null);
@@ -122,7 +198,10 @@ fn a_vindex_is_no_source() {
     let out = vindex(&dir);
     let second = dir.path().join("second").to_str().unwrap().to_owned();
     let ran = larql(["extract", &out, "-o", &second, "--format", "json"]).run();
-    assert_eq!((ran.code, ran.error()["kind"].as_str()), (1, Some("already_a_vindex")));
+    assert_eq!(
+        (ran.code, ran.error()["kind"].as_str()),
+        (1, Some("already_a_vindex"))
+    );
 }
 
 #[test]
@@ -132,10 +211,20 @@ fn the_demo_shows_real_answers_and_keeps_what_it_is_told_to() {
     let steps = larql(["demo", "--format", "json", "--keep", kept.to_str().unwrap()]).json();
     let steps = steps.as_array().unwrap();
     assert!(steps.len() >= 9);
-    assert!(steps.iter().all(|step| !step["rows"].as_array().unwrap().is_empty()), "{steps:?}");
+    assert!(
+        steps
+            .iter()
+            .all(|step| !step["rows"].as_array().unwrap().is_empty()),
+        "{steps:?}"
+    );
     let infer = steps.iter().find(|step| step["title"] == "Infer").unwrap();
     assert_eq!(infer["rows"][0][2], " Paris");
-    assert_eq!(larql(["verify", kept.to_str().unwrap(), "--quiet"]).run().code, 0);
+    assert_eq!(
+        larql(["verify", kept.to_str().unwrap(), "--quiet"])
+            .run()
+            .code,
+        0
+    );
     let again = larql(["demo", "--keep", kept.to_str().unwrap()]).run();
     assert_eq!(again.code, 1);
     assert!(again.stderr.contains("exists already"), "{}", again.stderr);

@@ -199,16 +199,25 @@ impl Source<'_> {
             column::GATE_NORM => gate_norms(self.db, self.runtime, layer)?,
             column::UP_NORM => Some(up_norms(self.db, self.runtime, layer)?),
             column::DOWN_NORM => Some(down_norms(self.db, self.runtime, layer)?),
-            column::GATE_DOT => self.nearest(layer)?.map(|(dots, _)| dots),
-            column::COSINE => self.nearest(layer)?.map(|(_, cosines)| cosines),
+            column::GATE_DOT => self.gate_dots(layer)?,
+            column::COSINE => self.cosines(layer)?,
             _ => return Ok(()),
         };
         self.norms.insert((layer, idx), values);
         Ok(())
     }
 
-    /// Dot products and cosines of a layer's gates with the text of `NEAREST TO`.
-    fn nearest(&mut self, layer: usize) -> Result<Option<(Vec<f32>, Vec<f32>)>, DbError> {
+    /// Dot products of a layer's gates with the text of `NEAREST TO`.
+    fn gate_dots(&mut self, layer: usize) -> Result<Option<Vec<f32>>, DbError> {
+        let Some(nearest) = &self.plan.nearest else {
+            return Ok(None);
+        };
+        let vector = token_vector(self.db, self.runtime, layer, nearest.token)?;
+        Ok(Some(gate_dots(self.db, self.runtime, layer, &vector)?))
+    }
+
+    /// The same, of unit vectors.
+    fn cosines(&mut self, layer: usize) -> Result<Option<Vec<f32>>, DbError> {
         let Some(nearest) = &self.plan.nearest else {
             return Ok(None);
         };
@@ -222,8 +231,7 @@ impl Source<'_> {
         let norms = matched_norms(self.db, self.runtime, layer)?;
         let cosine =
             |(dot, gate): (&f32, &f32)| (f64::from(*dot) / (f64::from(*gate) * norm)) as f32;
-        let cosines = dots.iter().zip(&norms).map(cosine).collect();
-        Ok(Some((dots, cosines)))
+        Ok(Some(dots.iter().zip(&norms).map(cosine).collect()))
     }
 
     /// Computes the tokens of features, from the cache where it has them.

@@ -208,3 +208,95 @@ impl SqlText {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::bind_filter;
+    use crate::plan::schema::FEATURES;
+    use larql_lql::Statement;
+
+    const UP_NORM: usize = 3;
+    const TOKEN: usize = 5;
+
+    /// Rows `0..`: up_norm and token.
+    const ROWS: &[(Option<f64>, Option<&str>)] = &[
+        (Some(2.0), Some("Paris")),
+        (None, Some("paris")),
+        (Some(1.0), None),
+        (Some(2.0), Some("50% \u{e9}")),
+        (Some(-1.5), Some("")),
+    ];
+
+    fn filter(text: &str) -> Filter {
+        let statement = format!("SELECT * FROM FEATURES WHERE {text}");
+        let Statement::Select(select) = larql_lql::parse(&statement).unwrap().remove(0) else {
+            unreachable!()
+        };
+        bind_filter(&FEATURES, &select.filter.unwrap()).unwrap()
+    }
+
+    fn rows(filter: Option<&Filter>, order: &[OrderKey]) -> Vec<usize> {
+        let table = QueryTable::new(&FEATURES, vec![UP_NORM, TOKEN]).unwrap();
+        table
+            .fill(ROWS.len(), |row, values| {
+                values.push(ROWS[row].0.map_or(SqlValue::Null, SqlValue::Real));
+                values.push(
+                    ROWS[row]
+                        .1
+                        .map_or(SqlValue::Null, |text| SqlValue::Text(text.to_owned())),
+                );
+            })
+            .unwrap();
+        table
+            .select(&filter.map(Filter::conjuncts).unwrap_or_default(), order)
+            .unwrap()
+    }
+
+    #[test]
+    fn conditions_mean_what_they_mean_in_sql() {
+        for (text, expected) in [
+            ("up_norm = 2", vec![0, 3]),
+            ("2.0 > up_norm", vec![2, 4]),
+            ("up_norm != 2", vec![2, 4]),
+            ("NOT up_norm = 2", vec![2, 4]),
+            ("up_norm IS NULL OR up_norm = -1.5", vec![1, 4]),
+            ("up_norm IS NOT NULL AND token IS NOT NULL", vec![0, 3, 4]),
+            ("up_norm BETWEEN 1 AND 2", vec![0, 2, 3]),
+            ("up_norm NOT BETWEEN 1 AND 1.5", vec![0, 3, 4]),
+            ("token = \"Paris\"", vec![0]),
+            ("token LIKE \"PAR%\"", vec![0, 1]),
+            ("token NOT LIKE \"par__\"", vec![3, 4]),
+            ("token LIKE \"50_ \u{e9}\"", vec![3]),
+            ("token LIKE \"50_ \u{c9}\"", vec![]),
+            ("token IN (\"\", \"paris\")", vec![1, 4]),
+            ("token NOT IN (\"\", \"paris\")", vec![0, 3]),
+            (
+                "token = \"x\" OR NOT (up_norm < 2 OR token LIKE \"p%\")",
+                vec![3],
+            ),
+            ("token > \"Q\"", vec![1]),
+            ("token = \"'; DROP TABLE rows; --\"", vec![]),
+        ] {
+            assert_eq!(rows(Some(&filter(text)), &[]), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn absent_values_come_last_and_equal_rows_keep_their_order() {
+        let key = |column, descending| OrderKey { column, descending };
+        assert_eq!(rows(None, &[key(UP_NORM, false)]), [4, 2, 0, 3, 1]);
+        assert_eq!(rows(None, &[key(UP_NORM, true)]), [0, 3, 2, 4, 1]);
+        assert_eq!(
+            rows(None, &[key(UP_NORM, true), key(TOKEN, false)]),
+            [3, 0, 2, 4, 1]
+        );
+        assert_eq!(rows(None, &[]), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn an_empty_table_has_no_rows() {
+        let table = QueryTable::new(&FEATURES, vec![]).unwrap();
+        assert_eq!(table.select(&[], &[]).unwrap(), [0usize; 0]);
+    }
+}

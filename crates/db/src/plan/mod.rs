@@ -20,6 +20,8 @@ use crate::relations::Relation;
 
 pub use asked::{DESCRIBE_TOP, DescribePlan, Detail, INFER_TOP, InferPlan, WALK_TOP, WalkPlan};
 pub use explain::Step;
+#[cfg(test)]
+pub(crate) use filter::bind_filter;
 pub use select::{
     EDGES_RANK_MAX, EDGES_TOP, EdgesPlan, FeaturesPlan, LIMIT_DEFAULT, NearestPlan, OrderKey,
     Tokens,

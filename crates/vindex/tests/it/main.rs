@@ -1,5 +1,10 @@
 //! Tests of the vindex directory, in one binary.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "the clippy exemption covers test functions, not the helpers they share"
+)]
+
 mod compat;
 mod extraction;
 mod manifest;

@@ -1,0 +1,161 @@
+//! Tensors on their way from a source to a new file: read without piling up pages, hashed, reported.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use larql_formats::gguf::GgufFile;
+use larql_formats::{Bytes, safetensors};
+use larql_models::to_gguf::GgufPlan;
+use larql_models::{Checkpoint, Container, ModelError};
+
+use crate::digest::{Hashed, HashingWriter, Reporter};
+use crate::error::{VindexError, io_error};
+
+/// Bytes that go to the disk and the digest at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// After so many bytes of tensors the source is mapped anew.
+const REMAP_BYTES: u64 = 128 << 20;
+
+/// What the reporter is told.
+const STAGE: &str = "weights";
+
+/// Writes a plan to the new file `path`, which messages call `shown`, and hashes it on the way.
+pub(crate) fn stream(
+    plan: &GgufPlan,
+    source: &Checkpoint,
+    path: &Path,
+    shown: &Path,
+    reporter: &mut Reporter<'_>,
+) -> Result<Hashed, VindexError> {
+    let file = File::create_new(path).map_err(io_error(shown, "create"))?;
+    let reader = SourceReader::new(source)?;
+    let mut watched = Watched {
+        out: HashingWriter::new(file),
+        reporter,
+        done: 0,
+        total: plan.data_bytes(),
+        stop: None,
+    };
+    let result = write_plan(plan, source, &reader, &mut watched);
+    let Watched { out, stop, .. } = watched;
+    match stop {
+        Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: STAGE }),
+        Some(Stop::Failed(error)) => return Err(io_error(shown, "write")(error)),
+        None => result?,
+    }
+    let (file, hashed) = out.finish();
+    file.sync_all().map_err(io_error(shown, "flush"))?;
+    Ok(hashed)
+}
+
+fn write_plan(
+    plan: &GgufPlan,
+    source: &Checkpoint,
+    reader: &SourceReader<'_>,
+    watched: &mut Watched<'_, '_>,
+) -> Result<(), VindexError> {
+    let mut stream = plan.begin(BufWriter::with_capacity(BUFFER_BYTES, watched))?;
+    for (idx, info) in plan.tensors().enumerate() {
+        stream.write_tensor(&info.name, |sink| {
+            plan.write_tensor_from(idx, source, &|name| reader.data(name), sink)
+        })?;
+    }
+    stream.finish()?;
+    Ok(())
+}
+
+/// The source's files, mapped apart from the caller's own maps and anew after every [`REMAP_BYTES`].
+struct SourceReader<'a> {
+    container: &'a Container,
+    open: RefCell<Opened>,
+    read: Cell<u64>,
+}
+
+enum Opened {
+    Gguf(GgufFile),
+    HuggingFace(safetensors::Checkpoint),
+}
+
+impl<'a> SourceReader<'a> {
+    fn new(source: &'a Checkpoint) -> Result<Self, VindexError> {
+        let container = source.container();
+        Ok(Self {
+            container,
+            open: RefCell::new(Opened::new(container)?),
+            read: Cell::new(0),
+        })
+    }
+
+    fn data(&self, name: &str) -> Result<Bytes, ModelError> {
+        if self.read.get() >= REMAP_BYTES {
+            self.open.replace(Opened::new(self.container)?);
+            self.read.set(0);
+        }
+        let bytes = match &*self.open.borrow() {
+            Opened::Gguf(file) => file.data(name)?,
+            Opened::HuggingFace(weights) => weights.data(name)?,
+        };
+        self.read
+            .set(self.read.get().saturating_add(bytes.len() as u64));
+        Ok(bytes)
+    }
+}
+
+impl Opened {
+    fn new(container: &Container) -> Result<Self, ModelError> {
+        Ok(match container {
+            Container::Gguf(file) => Self::Gguf(GgufFile::open(&file.paths()[0])?),
+            Container::HuggingFace(folder) => {
+                Self::HuggingFace(safetensors::Checkpoint::open(&folder.path)?)
+            }
+        })
+    }
+}
+
+/// Why an output refuses to take more.
+enum Stop {
+    Interrupted,
+    Failed(io::Error),
+}
+
+/// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
+struct Watched<'r, 'c> {
+    out: HashingWriter<File>,
+    reporter: &'r mut Reporter<'c>,
+    done: u64,
+    total: u64,
+    stop: Option<Stop>,
+}
+
+impl Write for Watched<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stopped = || io::Error::other("stopped");
+        if self.stop.is_some() {
+            return Err(stopped());
+        }
+        // The header comes on top of the tensors, which the total counts.
+        let done = self.done.min(self.total);
+        if self.reporter.tell(STAGE, done, self.total).is_err() {
+            self.stop = Some(Stop::Interrupted);
+            return Err(stopped());
+        }
+        match self.out.write(bytes) {
+            Ok(n) => {
+                self.done += n as u64;
+                Ok(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                self.stop = Some(Stop::Failed(error));
+                Err(stopped())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
