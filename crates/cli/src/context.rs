@@ -56,7 +56,7 @@ impl Context {
     /// If it cannot be used.
     pub(crate) fn open(&self, path: &Path) -> Result<Database, CliError> {
         let db = Database::open(path)?;
-        for note in db.checkpoint().notes() {
+        for note in db.notes() {
             self.printer.note(note)?;
         }
         Ok(db)

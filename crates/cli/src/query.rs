@@ -39,7 +39,7 @@ pub(crate) fn session(context: &Context, profile: ProfileArg) -> Session {
 pub(crate) fn open(context: &Context, session: &mut Session, path: &Path) -> Result<(), CliError> {
     session.open(path)?;
     if let Some(db) = session.database() {
-        for note in db.checkpoint().notes() {
+        for note in db.notes() {
             context.printer.note(note)?;
         }
     }

@@ -3,9 +3,11 @@
 //! Opening reads headers. The tokenizer and the weights are resolved when a statement first needs them.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use larql_engine::Model;
+use larql_models::checkpoint::IgnoredTensor;
 use larql_models::tokenizer::Tokenizer;
 use larql_models::{Checkpoint, Container, ModelSpec};
 use larql_vindex::{Level, Vindex};
@@ -17,7 +19,9 @@ use crate::error::DbError;
 pub struct Database {
     path: PathBuf,
     source: Source,
-    checkpoint: Checkpoint,
+    spec: ModelSpec,
+    /// Absent below [`Level::Inference`], where some tensors are.
+    checkpoint: Option<Checkpoint>,
     tokenizer: OnceCell<Tokenizer>,
     model: OnceCell<Model>,
 }
@@ -42,16 +46,26 @@ impl Database {
                 path: path.to_owned(),
             });
         }
-        let (source, checkpoint) = if Vindex::is_vindex(path) {
+        let (source, spec, checkpoint) = if Vindex::is_vindex(path) {
             let vindex = Vindex::open(path)?;
-            let checkpoint = vindex.checkpoint()?;
-            (Source::Vindex(Box::new(vindex)), checkpoint)
+            let spec = vindex.manifest().spec.clone();
+            let checkpoint = match vindex.level() {
+                Level::Browse => None,
+                Level::Inference | Level::All => Some(vindex.checkpoint()?),
+            };
+            (Source::Vindex(Box::new(vindex)), spec, checkpoint)
         } else {
-            (Source::Checkpoint, Checkpoint::open(path)?)
+            let checkpoint = Checkpoint::open(path)?;
+            (
+                Source::Checkpoint,
+                checkpoint.spec().clone(),
+                Some(checkpoint),
+            )
         };
         Ok(Self {
             path: path.to_owned(),
             source,
+            spec,
             checkpoint,
             tokenizer: OnceCell::new(),
             model: OnceCell::new(),
@@ -81,10 +95,13 @@ impl Database {
 
     /// What kind of files these are, in words.
     pub fn kind(&self) -> &'static str {
-        match (&self.source, self.checkpoint.container()) {
-            (Source::Vindex(_), _) => "vindex",
-            (Source::Checkpoint, Container::Gguf(_)) => "gguf",
-            (Source::Checkpoint, Container::HuggingFace(_)) => "huggingface",
+        match (
+            &self.source,
+            self.checkpoint.as_ref().map(Checkpoint::container),
+        ) {
+            (Source::Vindex(_), _) | (Source::Checkpoint, None) => "vindex",
+            (Source::Checkpoint, Some(Container::Gguf(_))) => "gguf",
+            (Source::Checkpoint, Some(Container::HuggingFace(_))) => "huggingface",
         }
     }
 
@@ -105,13 +122,50 @@ impl Database {
     }
 
     /// The files and their accounting.
-    pub fn checkpoint(&self) -> &Checkpoint {
-        &self.checkpoint
+    ///
+    /// # Errors
+    /// If the vindex holds too little to run.
+    pub fn checkpoint(&self) -> Result<&Checkpoint, DbError> {
+        self.require(Level::Inference)?;
+        Ok(self
+            .checkpoint
+            .as_ref()
+            .expect("everything above level browse has its checkpoint"))
+    }
+
+    /// What a user should know about how the files were read.
+    pub fn notes(&self) -> &[String] {
+        self.checkpoint.as_ref().map_or(&[], Checkpoint::notes)
+    }
+
+    /// Tensors of the files that the forward pass does not need.
+    pub fn ignored(&self) -> &[IgnoredTensor] {
+        self.checkpoint.as_ref().map_or(&[], Checkpoint::ignored)
+    }
+
+    /// Elements and bytes of what is inside, by stored type.
+    ///
+    /// # Errors
+    /// If the weights of the vindex cannot be read.
+    pub fn stored(&self) -> Result<BTreeMap<&'static str, (u64, u64)>, DbError> {
+        match (&self.checkpoint, &self.source) {
+            (Some(checkpoint), _) => Ok(checkpoint.dtypes()),
+            (None, Source::Checkpoint) => Ok(BTreeMap::new()),
+            (None, Source::Vindex(vindex)) => {
+                let mut by_type = BTreeMap::new();
+                for tensor in vindex.tensors()? {
+                    let entry: &mut (u64, u64) = by_type.entry(tensor.format.name()).or_default();
+                    entry.0 += tensor.shape.iter().product::<u64>();
+                    entry.1 += tensor.bytes.len() as u64;
+                }
+                Ok(by_type)
+            }
+        }
     }
 
     /// The model as plain data.
     pub fn spec(&self) -> &ModelSpec {
-        self.checkpoint.spec()
+        &self.spec
     }
 
     /// The tokenizer.
@@ -124,7 +178,7 @@ impl Database {
         }
         let built = match &self.source {
             Source::Vindex(vindex) => vindex.tokenizer()?,
-            Source::Checkpoint => self.checkpoint.tokenizer()?,
+            Source::Checkpoint => self.checkpoint()?.tokenizer()?,
         };
         Ok(self.tokenizer.get_or_init(|| built))
     }
@@ -137,8 +191,7 @@ impl Database {
         if let Some(model) = self.model.get() {
             return Ok(model);
         }
-        self.require(Level::Inference)?;
-        let loaded = Model::load(&self.checkpoint)?;
+        let loaded = Model::load(self.checkpoint()?)?;
         Ok(self.model.get_or_init(|| loaded))
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn tensors(db: &Database) -> Result<Vec<StoredTensor>, DbError> {
     if let Some(vindex) = db.vindex().filter(|vindex| vindex.level() == Level::Browse) {
         return Ok(vindex.tensors()?);
     }
-    let checkpoint = db.checkpoint();
+    let checkpoint = db.checkpoint()?;
     Ok(checkpoint
         .roles()
         .into_iter()
@@ -51,7 +51,7 @@ pub(crate) fn tensors(db: &Database) -> Result<Vec<StoredTensor>, DbError> {
 fn tensor(db: &Database, role: TensorRole) -> Result<StoredTensor, DbError> {
     match db.vindex().filter(|vindex| vindex.level() == Level::Browse) {
         Some(vindex) => Ok(vindex.tensor(role)?),
-        None => Ok(db.checkpoint().tensor(role)?),
+        None => Ok(db.checkpoint()?.tensor(role)?),
     }
 }
 

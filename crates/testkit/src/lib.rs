@@ -27,7 +27,9 @@ pub const FAMILIES: [&str; 9] = [
 
 /// The folder of a parity fixture.
 pub fn parity_fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/parity").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("data/parity")
+        .join(name)
 }
 
 /// The folder of Atlas's own reference data: `facts.json`, `heldout.jsonl`, `golden.json`.
@@ -41,17 +43,25 @@ pub fn atlas_reference() -> PathBuf {
 /// If the assets of the repository cannot be unpacked.
 pub fn atlas() -> &'static Path {
     static UNPACKED: OnceLock<TempDir> = OnceLock::new();
-    UNPACKED.get_or_init(|| unpack_atlas().expect("the assets of the repository unpack")).path()
+    UNPACKED
+        .get_or_init(|| unpack_atlas().expect("the assets of the repository unpack"))
+        .path()
 }
 
 fn unpack_atlas() -> std::io::Result<TempDir> {
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/atlas");
     let dir = tempfile::Builder::new().prefix("atlas-").tempdir()?;
-    for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+    for name in [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ] {
         fs::copy(assets.join(name), dir.path().join(name))?;
     }
     let mut weights = Vec::new();
-    GzDecoder::new(fs::File::open(assets.join("model.safetensors.gz"))?).read_to_end(&mut weights)?;
+    GzDecoder::new(fs::File::open(assets.join("model.safetensors.gz"))?)
+        .read_to_end(&mut weights)?;
     fs::write(dir.path().join("model.safetensors"), weights)?;
     Ok(dir)
 }

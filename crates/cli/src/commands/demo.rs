@@ -112,7 +112,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
         "Show",
         "What is inside, read from headers alone.",
         format!("larql show {NAME}.vindex"),
-        show::summary(db),
+        show::summary(db)?,
     )?;
     drop(work);
     for question in QUESTIONS {

@@ -65,7 +65,7 @@ struct FileWire<'a> {
 /// If it cannot be opened.
 pub(crate) fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, CliError> {
     let db = Database::open(&args.model)?;
-    let wire = describe(&db);
+    let wire = describe(&db)?;
     if context.printer.is_table() {
         context.printer.table(&rows(&wire))?;
     } else {
@@ -75,15 +75,17 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, CliErr
 }
 
 /// The same as rows, for other commands.
-pub(crate) fn summary(db: &Database) -> Rows {
-    rows(&describe(db))
+///
+/// # Errors
+/// If the weights cannot be read.
+pub(crate) fn summary(db: &Database) -> Result<Rows, CliError> {
+    Ok(rows(&describe(db)?))
 }
 
-fn describe(db: &Database) -> Wire<'_> {
-    let (checkpoint, spec) = (db.checkpoint(), db.spec());
+fn describe(db: &Database) -> Result<Wire<'_>, CliError> {
+    let (stored, spec) = (db.stored()?, db.spec());
     let manifest = db.vindex().map(|vindex| vindex.manifest());
-    let stored = checkpoint.dtypes().into_iter();
-    Wire {
+    Ok(Wire {
         path: db.path().display().to_string(),
         kind: db.kind(),
         family: &spec.family,
@@ -95,12 +97,13 @@ fn describe(db: &Database) -> Wire<'_> {
         n_features: (0..spec.n_layers())
             .map(|layer| spec.n_features(layer))
             .sum(),
-        n_params: checkpoint.n_params(),
-        weight_bytes: checkpoint.weight_bytes(),
+        n_params: stored.values().map(|(n_params, _)| n_params).sum(),
+        weight_bytes: stored.values().map(|(_, bytes)| bytes).sum(),
         stored_types: stored
+            .into_iter()
             .map(|(name, (n_params, bytes))| (name, Stored { n_params, bytes }))
             .collect(),
-        ignored: checkpoint
+        ignored: db
             .ignored()
             .iter()
             .map(|tensor| Ignored {
@@ -108,7 +111,7 @@ fn describe(db: &Database) -> Wire<'_> {
                 reason: tensor.reason,
             })
             .collect(),
-        notes: manifest.map_or(checkpoint.notes(), |manifest| &manifest.notes),
+        notes: manifest.map_or(db.notes(), |manifest| &manifest.notes),
         vindex: manifest.map(|manifest| VindexWire {
             digest: &manifest.digest,
             source: &manifest.source.name,
@@ -123,7 +126,7 @@ fn describe(db: &Database) -> Wire<'_> {
                 .collect(),
         }),
         spec,
-    }
+    })
 }
 
 fn rows(wire: &Wire<'_>) -> Rows {

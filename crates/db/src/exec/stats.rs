@@ -22,10 +22,7 @@ pub(super) fn opened(db: &Database) -> Result<Rows, DbError> {
         db.spec().n_layers().into(),
         count(tensors(db)?.iter().map(n_values).sum()),
     ]);
-    db.checkpoint()
-        .notes()
-        .iter()
-        .for_each(|note| rows.note(note));
+    db.notes().iter().for_each(|note| rows.note(note));
     Ok(rows)
 }
 
@@ -91,10 +88,7 @@ pub(super) fn rows(db: &Database, runtime: &Runtime) -> Result<Rows, DbError> {
     if let Err(error) = db.tokenizer() {
         rows.note(format!("no tokenizer: {error}"));
     }
-    db.checkpoint()
-        .notes()
-        .iter()
-        .for_each(|note| rows.note(note));
+    db.notes().iter().for_each(|note| rows.note(note));
     Ok(rows)
 }
 

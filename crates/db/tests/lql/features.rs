@@ -13,7 +13,7 @@ use super::script::{atlas_session, lines, run, session, vindex};
 const LAYER: usize = 2;
 
 fn matrix(db: &Database, role: TensorRole) -> (Vec<f32>, usize) {
-    let tensor = db.checkpoint().tensor(role).unwrap();
+    let tensor = db.checkpoint().unwrap().tensor(role).unwrap();
     let cols = usize::try_from(*tensor.shape.last().unwrap()).unwrap();
     (tensor.to_f32(), cols)
 }
@@ -25,7 +25,7 @@ fn of_layer(tensor: LayerTensor) -> TensorRole {
 /// Logits that one unit of a feature's activation writes, by the definition.
 fn written(db: &Database, layer: usize, feature: usize) -> Vec<f64> {
     let of_layer = |tensor| TensorRole::Layer(u32::try_from(layer).unwrap(), tensor);
-    let has = |role: TensorRole| db.checkpoint().roles().contains(&role);
+    let has = |role: TensorRole| db.checkpoint().unwrap().roles().contains(&role);
     let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
     let head = if has(TensorRole::Head) {
         TensorRole::Head
@@ -351,4 +351,46 @@ fn the_longest_filter_that_parses_is_executed() {
         message,
         "WHERE has 40000 constants, at most 30000 are allowed"
     );
+}
+
+#[test]
+fn a_vindex_without_attention_lists_features_and_refuses_to_run() {
+    let (_folder, path) = vindex(Level::Browse);
+    let mut session = session();
+    session.open(&path).unwrap();
+    let mut whole = atlas_session();
+    for text in [
+        "SELECT * FROM FEATURES WHERE layer = 2 AND token LIKE \"p%\" LIMIT 5",
+        "SELECT * FROM FEATURES NEAREST TO \"France\" AT LAYER 1 LIMIT 5",
+    ] {
+        assert_eq!(
+            lines(&run(&mut session, text).unwrap()),
+            lines(&run(&mut whole, text).unwrap()),
+            "{text}"
+        );
+    }
+    let layers = run(&mut session, "SHOW LAYERS 1-1").unwrap();
+    let q = layers.columns.iter().position(|name| name == "q").unwrap();
+    assert_eq!(layers.rows[0][q], Cell::Null);
+    assert!(
+        run(&mut session, "STATS")
+            .unwrap()
+            .rows
+            .contains(&vec!["level".into(), "browse".into()])
+    );
+    for text in [
+        "INFER \"The capital\"",
+        "WALK \"The\"",
+        "DESCRIBE \"France\"",
+        "SELECT * FROM EDGES WHERE entity = \"France\"",
+    ] {
+        let Err(DbError::Query { message, hint, .. }) = run(&mut session, text) else {
+            panic!("{text}: it ran")
+        };
+        assert!(
+            message.ends_with("needs level inference, this vindex has browse"),
+            "{message}"
+        );
+        assert!(hint.unwrap().contains("--level inference"));
+    }
 }
