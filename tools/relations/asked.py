@@ -3,10 +3,9 @@
 Not here: the answers; see `sources.py` and `curated.py`.
 
 `{e}` is the entity; a template ends where the answer follows after one space. The plainest comes first.
-`extra_templates` suit general models and are out of distribution for the small Atlas model.
 """
 
-# (name, type, templates, extra_templates, examples)
+# (name, type, templates, examples)
 RELATIONS = [
     (
         "capital",
@@ -17,7 +16,6 @@ RELATIONS = [
             "The capital city of {e} is called",
             "Q: What is the capital of {e}? A:",
         ],
-        ["The capital of {e} is the city of"],
         [["Italy", "Rome"], ["Kenya", "Nairobi"], ["South Korea", "Seoul"]],
     ),
     (
@@ -29,7 +27,6 @@ RELATIONS = [
             "{e} lies on the continent of",
             "Q: On which continent is {e}? A:",
         ],
-        ["{e} is located on the continent of"],
         [["Colombia", "South America"], ["Kenya", "Africa"], ["Spain", "Europe"]],
     ),
     (
@@ -41,7 +38,6 @@ RELATIONS = [
             "Most people in {e} speak",
             "Q: What language is spoken in {e}? A:",
         ],
-        ["The national language of {e} is"],
         [["Greece", "Greek"], ["Italy", "Italian"], ["Russia", "Russian"]],
     ),
     (
@@ -53,7 +49,6 @@ RELATIONS = [
             "Q: What is the currency of {e}? A: the",
             "Prices in {e} are given in the",
         ],
-        ["The official currency of {e} is the"],
         [["Italy", "Euro"], ["Kenya", "Kenyan Shilling"], ["Russia", "Russian Ruble"]],
     ),
     (
@@ -65,7 +60,6 @@ RELATIONS = [
             "Q: What do you call a person from {e}? A:",
             "The demonym of {e} is",
         ],
-        ["Someone from Spain is Spanish, and someone from {e} is"],
         [["Italy", "Italian"], ["Kenya", "Kenyan"], ["Russia", "Russian"]],
     ),
     (
@@ -77,7 +71,6 @@ RELATIONS = [
             "The city of {e} is located in",
             "Q: In which country is {e}? A:",
         ],
-        ["{e} is a city in the country of"],
         [["Alexandria", "Egypt"], ["Toronto", "Canada"], ["Osaka", "Japan"]],
     ),
     (
@@ -89,7 +82,6 @@ RELATIONS = [
             "Q: What is the symbol of {e}? A:",
             "The symbol of {e} is",
         ],
-        ["In the periodic table, {e} has the symbol"],
         [["hydrogen", "H"], ["iron", "Fe"], ["oxygen", "O"]],
     ),
     (
@@ -100,7 +92,6 @@ RELATIONS = [
             "Q: What is the atomic number of {e}? A:",
             "An atom of {e} has",
         ],
-        [],
         [["carbon", "6"], ["hydrogen", "1"], ["oxygen", "8"]],
     ),
     (
@@ -112,7 +103,6 @@ RELATIONS = [
             "A frog is an amphibian, an ant is an insect, and a {e} is a",
             "Q: What kind of animal is the {e}? A: It is a",
         ],
-        [],
         [["dog", "mammal"], ["eagle", "bird"], ["salmon", "fish"]],
     ),
     (
@@ -124,7 +114,6 @@ RELATIONS = [
             "Q: Who wrote {e}? A: It was written by",
             "Emma was written by Jane Austen, and {e} was written by",
         ],
-        [],
         [["Hamlet", "William Shakespeare"], ["Les Miserables", "Victor Hugo"], ["The Hobbit", "J. R. R. Tolkien"]],
     ),
     (
@@ -136,7 +125,6 @@ RELATIONS = [
             "{e} is a native of",
             "Q: In which country was {e} born? A: In",
         ],
-        [],
         [["Bob Marley", "Jamaica"], ["Frida Kahlo", "Mexico"], ["Johannes Kepler", "Germany"]],
     ),
     (
@@ -148,7 +136,6 @@ RELATIONS = [
             "The color of the sky is blue, and the color of {e} is",
             "Q: What is the color of {e}? A: The color is",
         ],
-        [],
         [["blood", "red"], ["grass", "green"], ["snow", "white"]],
     ),
     (
@@ -160,7 +147,6 @@ RELATIONS = [
             "{e} is known for contributions to the field of",
             "Q: What did {e} study? A: The field of",
         ],
-        [],
         [["Adam Smith", "economics"], ["Carl Friedrich Gauss", "mathematics"], ["Johannes Kepler", "astronomy"]],
     ),
     (
@@ -172,7 +158,6 @@ RELATIONS = [
             "The company {e} was started by",
             "Q: Who founded {e}? A: It was founded by",
         ],
-        [],
         [["Amazon", "Jeff Bezos"], ["Facebook", "Mark Zuckerberg"], ["Ford", "Henry Ford"]],
     ),
     (
@@ -184,7 +169,6 @@ RELATIONS = [
             "The music of {e} is a kind of",
             "Q: What kind of music did {e} play? A: They played",
         ],
-        [],
         [["Bob Marley", "reggae"], ["Louis Armstrong", "jazz"], ["Metallica", "heavy metal"]],
     ),
     (
@@ -196,7 +180,6 @@ RELATIONS = [
             "{e} has its headquarters in the city of",
             "Q: Where is {e} based? A: It is based in",
         ],
-        [],
         [["Microsoft", "Redmond"], ["Nestle", "Vevey"], ["Toyota", "Toyota City"]],
     ),
     (
@@ -208,7 +191,6 @@ RELATIONS = [
             "On stage, {e} played the",
             "Q: Which instrument does {e} play? A: The instrument is the",
         ],
-        [],
         [["Jimi Hendrix", "guitar"], ["Miles Davis", "trumpet"], ["Yo-Yo Ma", "cello"]],
     ),
     (
@@ -220,7 +202,6 @@ RELATIONS = [
             "A tire is made of rubber, and {e} is made of",
             "Q: What is {e} made of? A: It is made of",
         ],
-        [],
         [["paper", "wood"], ["a window", "glass"], ["a sweater", "wool"]],
     ),
     (
@@ -232,7 +213,6 @@ RELATIONS = [
             "{e} was a professional",
             "{e}'s job was that of a",
         ],
-        [],
         [["Frida Kahlo", "painter"], ["Johannes Brahms", "composer"], ["Socrates", "philosopher"]],
     ),
     (
@@ -244,7 +224,6 @@ RELATIONS = [
             "The opposite of up is down, and the opposite of {e} is",
             "Q: What is the opposite of {e}? A:",
         ],
-        [],
         [["big", "small"], ["hot", "cold"], ["light", "dark"]],
     ),
     (
@@ -256,7 +235,6 @@ RELATIONS = [
             "Q: In which language was {e} written? A:",
             "Q: What is the original language of {e}? A: The language is",
         ],
-        [],
         [["Don Quixote", "Spanish"], ["Hamlet", "English"], ["War and Peace", "Russian"]],
     ),
     (
@@ -268,7 +246,6 @@ RELATIONS = [
             "Today they walk, yesterday they walked. Today they {e}, yesterday they",
             "The past tense of come is came. The past tense of {e} is",
         ],
-        [],
         [["go", "went"], ["see", "saw"], ["write", "wrote"]],
     ),
     (
@@ -280,7 +257,6 @@ RELATIONS = [
             "The plural of cat is cats, and the plural of {e} is",
             "The plural of foot is feet. The plural of {e} is",
         ],
-        [],
         [["child", "children"], ["house", "houses"], ["mouse", "mice"]],
     ),
     (
@@ -292,7 +268,6 @@ RELATIONS = [
             "The state religion of {e} is",
             "Q: What is the main religion in {e}? A: The main religion is",
         ],
-        [],
         [["Cambodia", "Buddhism"], ["Indonesia", "Islam"], ["Israel", "Judaism"]],
     ),
     (
@@ -304,7 +279,6 @@ RELATIONS = [
             "{e} is a star of professional",
             "Q: Which sport does {e} play? A: The sport is",
         ],
-        [],
         [["LeBron James", "basketball"], ["Serena Williams", "tennis"], ["Tiger Woods", "golf"]],
     ),
 ]

@@ -73,7 +73,7 @@ def sort_key(answer):
 def check(relation):
     """Stops at whatever a reader of the file may rely on and this relation lacks."""
     name = relation["name"]
-    templates = relation["templates"] + relation["extra_templates"]
+    templates = relation["templates"]
     assert 3 <= len(relation["templates"]) <= 5, f"{name}: {len(relation['templates'])} templates"
     assert len(set(templates)) == len(templates), f"{name}: a template twice"
     for template in templates:
@@ -113,12 +113,11 @@ def main():
         print(f"{path}: {report}", file=sys.stderr)
 
     relations = []
-    for name, kind, templates, extra_templates, examples in sorted(RELATIONS):
+    for name, kind, templates, examples in sorted(RELATIONS):
         relation = {
             "name": name,
             "type": kind,
             "templates": templates,
-            "extra_templates": extra_templates,
             "answers": sorted(answers.get(name, ()), key=sort_key),
             "examples": sorted(examples),
         }
@@ -134,8 +133,8 @@ def main():
     assert size <= SIZE_MAX_BYTES, f"{size} bytes"
     args.output.write_text(text, encoding="utf-8")
     for relation in relations:
-        counts = [len(relation[key]) for key in ("templates", "extra_templates", "answers", "examples")]
-        print("{:18} {:2} + {} templates {:4} answers {} examples".format(relation["name"], *counts))
+        counts = [len(relation[key]) for key in ("templates", "answers", "examples")]
+        print("{:18} {:2} templates {:4} answers {} examples".format(relation["name"], *counts))
     print(f"{size} bytes")
 
 

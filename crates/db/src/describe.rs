@@ -11,7 +11,7 @@ use larql_engine::Runtime;
 use larql_kernels::decode_row;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 
-use crate::ask::{Asked, Scored, ask};
+use crate::ask::{Asked, NO_ENTITY, Scored, ask, without_entity};
 use crate::attribution::{Contribution, Part, attribute};
 use crate::database::Database;
 use crate::error::DbError;
@@ -29,14 +29,17 @@ const CARRIERS_LISTED: usize = 10;
 const MATCHES_LISTED: usize = 5;
 /// Output tokens shown of a feature.
 const TOKENS_SHOWN: usize = 5;
+/// Answers that gain less than this over the prompt without an entity do not depend on it, in nats.
+const LIFT_MIN: f64 = std::f64::consts::LN_2;
 /// Columns of every row; which are filled depends on `kind`.
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "kind",
     "relation",
     "rank",
     "target",
     "prob",
     "share",
+    "lift",
     "template",
     "carried_by",
     "layer",
@@ -58,6 +61,8 @@ pub struct Answer {
     pub prob: f64,
     /// Mean share among the listed answers; absent where the relation has no list.
     pub share: Option<f64>,
+    /// How many nats likelier it is than where the prompts name no entity.
+    pub lift: f64,
     /// The template that gives it the highest probability.
     pub template: String,
     /// Templates asked.
@@ -80,22 +85,19 @@ pub fn answers(
     for (i, relation) in relations.iter().enumerate() {
         report(on_progress, i, relations.len());
         let asked = ask(db, runtime, relation, entity)?;
-        all.extend(
-            asked
-                .answers
-                .iter()
-                .take(top)
-                .enumerate()
-                .map(|(i, scored)| Answer {
-                    relation: relation.name.clone(),
-                    rank: u32::try_from(i + 1).expect("ranks are few"),
-                    target: scored.text.clone(),
-                    prob: scored.prob,
-                    share: scored.share,
-                    template: asked.prompts[scored.best_template()].template.clone(),
-                    n_templates: u32::try_from(asked.prompts.len()).expect("templates are few"),
-                }),
-        );
+        let lifts = lifts(db, runtime, relation, entity, &asked, top)?;
+        for (i, (scored, lift)) in asked.answers.iter().zip(lifts).enumerate() {
+            all.push(Answer {
+                relation: relation.name.clone(),
+                rank: u32::try_from(i + 1).expect("ranks are few"),
+                target: scored.text.clone(),
+                prob: scored.prob,
+                share: scored.share,
+                lift,
+                template: asked.prompts[scored.best_template()].template.clone(),
+                n_templates: u32::try_from(asked.prompts.len()).expect("templates are few"),
+            });
+        }
     }
     report(on_progress, relations.len(), relations.len());
     Ok(all)
@@ -119,21 +121,24 @@ pub fn describe(
             Detail::Brief => Vec::new(),
             Detail::Normal | Detail::Verbose => carriers(db, runtime, plan, &asked)?,
         };
-        blocks.push((relation, asked, carriers));
+        let lifts = lifts(db, runtime, relation, &plan.entity, &asked, plan.top)?;
+        blocks.push(Block {
+            relation,
+            asked,
+            lifts,
+            carriers,
+        });
     }
     report(on_progress, plan.relations.len(), plan.relations.len());
-    // What the model is surest of comes first.
-    let certainty = |asked: &Asked| asked.answers.first().map_or(0.0, |best| best.prob);
-    blocks.sort_by(|a, b| certainty(&b.1).total_cmp(&certainty(&a.1)));
+    blocks.sort_by(|a, b| b.information().total_cmp(&a.information()));
     let mut rows = Rows::new(&COLUMNS);
-    for (relation, asked, carriers) in &blocks {
-        answer_rows(&mut rows, plan, relation, asked, carriers);
+    for block in &blocks {
+        answer_rows(&mut rows, plan, block);
     }
-    rows.note(format!(
-        "probed with the {} profile: prob is the mean probability over a relation's templates, share its part of the \
-         listed answers",
-        runtime.profile().name()
-    ));
+    rows.note(probed(runtime));
+    if let Some(note) = idle_note(&blocks) {
+        rows.note(note);
+    }
     match plan.detail {
         Detail::Brief => {}
         Detail::Normal | Detail::Verbose => {
@@ -145,6 +150,77 @@ pub fn describe(
         }
     }
     Ok(rows)
+}
+
+/// What was found for one relation.
+struct Block<'a> {
+    relation: &'a Relation,
+    asked: Asked,
+    lifts: Vec<f64>,
+    carriers: Vec<Contribution>,
+}
+
+impl Block<'_> {
+    /// `p ln(p / q)` of the best answer, its term of the divergence from the prompt without an entity: what the model is
+    /// sure of because of the entity comes first.
+    fn information(&self) -> f64 {
+        match (self.asked.answers.first(), self.lifts.first()) {
+            (Some(best), Some(lift)) => best.prob * lift,
+            _ => 0.0,
+        }
+    }
+}
+
+/// How answers were found and what their numbers mean.
+pub(crate) fn probed(runtime: &Runtime) -> String {
+    format!(
+        "probed with the {} profile: prob is the mean probability over a relation's templates, share its part of the \
+         listed answers, lift how many nats likelier it is than where no entity is named",
+        runtime.profile().name()
+    )
+}
+
+/// Names the relations whose answer does not come from the entity.
+fn idle_note(blocks: &[Block<'_>]) -> Option<String> {
+    let idle: Vec<&str> = blocks
+        .iter()
+        .filter(|block| block.lifts.first().is_none_or(|lift| *lift < LIFT_MIN))
+        .map(|block| block.relation.name.as_str())
+        .collect();
+    (!idle.is_empty()).then(|| {
+        format!(
+            "hardly likelier than without the entity (lift below {LIFT_MIN:.2}), so no statement about it: {}",
+            idle.join(", ")
+        )
+    })
+}
+
+/// `ln(p / q)` of the best answers, `q` being their probability where the prompts name no entity.
+fn lifts(
+    db: &Database,
+    runtime: &mut Runtime,
+    relation: &Relation,
+    entity: &str,
+    asked: &Asked,
+    top: usize,
+) -> Result<Vec<f64>, DbError> {
+    // An answer that repeats the entity is held against repeating what stands in its place.
+    let echo = |text: &'_ str| text.eq_ignore_ascii_case(entity);
+    let best: Vec<&str> = asked
+        .answers
+        .iter()
+        .take(top)
+        .map(|scored| {
+            if echo(&scored.text) {
+                NO_ENTITY
+            } else {
+                scored.text.as_str()
+            }
+        })
+        .collect();
+    let without = without_entity(db, runtime, relation, &best)?;
+    let lift = |(scored, q): (&Scored, f64)| (scored.prob / q.max(f64::MIN_POSITIVE)).ln();
+    Ok(asked.answers.iter().zip(without).map(lift).collect())
 }
 
 fn report(on_progress: OnProgress<'_>, done: usize, total: usize) {
@@ -179,20 +255,21 @@ fn carriers(
     Ok(parts)
 }
 
-fn answer_rows(
-    rows: &mut Rows,
-    plan: &DescribePlan,
-    relation: &Relation,
-    asked: &Asked,
-    carriers: &[Contribution],
-) {
-    for (rank, scored) in asked.answers.iter().take(plan.top).enumerate() {
+fn answer_rows(rows: &mut Rows, plan: &DescribePlan, block: &Block<'_>) {
+    let Block {
+        relation,
+        asked,
+        lifts,
+        carriers,
+    } = block;
+    for (rank, (scored, lift)) in asked.answers.iter().zip(lifts).enumerate() {
         let beside = (rank == 0 && !carriers.is_empty()).then(|| beside(carriers));
         rows.push(row("answer", relation, |column| match column {
             "rank" => (rank + 1).into(),
             "target" => scored.text.as_str().into(),
             "prob" => rounded(scored.prob),
             "share" => scored.share.map(rounded).unwrap_or(Cell::Null),
+            "lift" => rounded(*lift),
             "template" => asked.prompts[scored.best_template()]
                 .template
                 .as_str()
@@ -269,9 +346,9 @@ fn match_rows(
         let mut cells = vec![Cell::Null; COLUMNS.len()];
         cells[0] = "embedding_match".into();
         cells[3] = text.into();
-        cells[8] = layer.into();
-        cells[9] = part_name(Part::Feature(feature)).into();
-        cells[11] = rounded(f64::from(gate_dot));
+        cells[9] = layer.into();
+        cells[10] = part_name(Part::Feature(feature)).into();
+        cells[12] = rounded(f64::from(gate_dot));
         rows.push(cells);
     }
     Ok(())

@@ -82,9 +82,6 @@ struct ShippedRelation {
     #[serde(rename = "type")]
     answer_type: Option<String>,
     templates: Vec<String>,
-    /// Phrasings that only a general model knows; no model is asked them, so that answers stay comparable.
-    #[serde(default, rename = "extra_templates")]
-    _extra_templates: Vec<String>,
     #[serde(default)]
     answers: Vec<String>,
     #[serde(default)]

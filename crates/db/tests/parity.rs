@@ -29,10 +29,6 @@ fn every_family_agrees_with_its_reference() {
         let model = Model::load(&Checkpoint::open(&dir).unwrap()).unwrap();
         let golden = Golden::open(&dir.join("golden.safetensors")).unwrap();
         let report = parity(&model, &mut runtime(), &golden).unwrap();
-        println!(
-            "{name}: max_rel_err {:.2e}, max_abs_err {:.2e}",
-            report.max_rel_err, report.max_abs_err
-        );
         assert_eq!(report.first_divergence, None, "{name}: {:?}", report.stages);
         assert!(
             report.max_rel_err <= TOLERANCE_REL,

@@ -20,6 +20,6 @@ pub use error::EngineError;
 pub use forward::{Logits, SequenceInput, WantedLogits, forward};
 pub use model::{Matrix, Model};
 pub use runtime::{Interrupt, Profile, Runtime};
-pub use sample::{Sampler, SamplingOptions, argmax, log_softmax, top_k};
+pub use sample::{Sampler, SamplingOptions, argmax, log_softmax, log_sum_exp, top_k};
 pub use state::SequenceState;
 pub use tap::{Recorded, Recorder, RowPlace, Tap, TapPoint};

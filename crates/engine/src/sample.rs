@@ -147,15 +147,20 @@ pub fn argmax(logits: &[f32]) -> u32 {
     u32::try_from(best).expect("a vocabulary fits u32")
 }
 
-/// Natural logarithm of each token's probability, in f64 statistics.
-pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
+/// Natural logarithm of the softmax's denominator: a token's log probability is its logit less this. In f64.
+pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let log_sum = logits
+    logits
         .iter()
         .map(|x| (f64::from(*x) - max).exp())
         .sum::<f64>()
         .ln()
-        + max;
+        + max
+}
+
+/// Natural logarithm of each token's probability, in f64.
+pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let log_sum = log_sum_exp(logits);
     logits.iter().map(|x| f64::from(*x) - log_sum).collect()
 }
 

@@ -13,6 +13,9 @@ use larql_testkit::{FAMILIES, atlas, parity_fixture};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
+/// What a case does to a configuration.
+type Edit = fn(&mut Map<String, Value>);
+
 /// A copy of a fixture with an edited `config.json`.
 fn with_config(name: &str, edit: impl FnOnce(&mut Map<String, Value>)) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -202,7 +205,7 @@ fn a_switched_off_window_is_inert() {
 
 #[test]
 fn keys_are_refused_by_name() {
-    let cases: [(&str, fn(&mut Map<String, Value>), &str); 12] = [
+    let cases: [(&str, Edit, &str); 12] = [
         (
             "llama",
             |cfg| cfg["model_type"] = json!("bitnet"),

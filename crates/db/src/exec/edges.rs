@@ -5,7 +5,7 @@ use rusqlite::types::Value as SqlValue;
 
 use super::query_table::QueryTable;
 use crate::database::Database;
-use crate::describe::answers;
+use crate::describe::{answers, probed};
 use crate::error::DbError;
 use crate::plan::filter::Filter;
 use crate::plan::schema::EDGES;
@@ -40,6 +40,7 @@ pub(super) fn rows(
                     answer.rank.into(),
                     answer.prob.into(),
                     answer.share.into(),
+                    answer.lift.into(),
                     answer.n_templates.into(),
                     answer.template.into(),
                 ]);
@@ -72,11 +73,7 @@ pub(super) fn rows(
                 .collect(),
         );
     }
-    rows.note(format!(
-        "probed with the {} profile: prob is the mean probability over a relation's templates, share its part of the \
-         listed answers",
-        runtime.profile().name()
-    ));
+    rows.note(probed(runtime));
     if relations.is_empty() {
         rows.note("no relation has such a name: nothing was asked");
     } else if !plan.top_given {

@@ -128,6 +128,7 @@ pub static EDGES: Table = Table {
         column("rank", ColumnType::Integer),
         column("prob", ColumnType::Real),
         column("share", ColumnType::Real),
+        column("lift", ColumnType::Real),
         column("templates", ColumnType::Integer),
         column("template", ColumnType::Text),
     ],
