@@ -59,7 +59,8 @@ pub(crate) fn bless(root: &Path) -> Result<()> {
     process::run(
         process::cargo(root)
             .args(["test", "--workspace"])
-            .env("INSTA_UPDATE", "always"),
+            .env("INSTA_UPDATE", "always")
+            .env("LARQL_BLESS", "1"),
     )?;
     cli_docs::write(root)
 }

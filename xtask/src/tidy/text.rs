@@ -54,7 +54,6 @@ const DEFINED_ONCE: &[&str] = &[
     "gelu_erf",
     "gelu_tanh",
     "layer_norm",
-    "log_softmax",
     "relu",
     "rms_norm",
     "silu",
@@ -104,7 +103,15 @@ const BANS: &[Ban] = &[
         rule: "environment",
         needles: &["env::var(", "env::vars(", "env::var_os(", "env::vars_os("],
         allowed: |path, _| {
-            is_in(path, &["crates/cli/src/env.rs", "xtask/"]) || path.ends_with("/build.rs")
+            // The test reads whether `cargo xtask bless` runs it; nothing it checks depends on that.
+            is_in(
+                path,
+                &[
+                    "crates/cli/src/env.rs",
+                    "crates/db/tests/lql/slt.rs",
+                    "xtask/",
+                ],
+            ) || path.ends_with("/build.rs")
         },
         advice: "take it as an option; only crates/cli/src/env.rs reads the environment",
     },

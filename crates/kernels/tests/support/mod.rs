@@ -160,3 +160,15 @@ pub(crate) fn team(n_threads: usize) -> Team {
 pub(crate) fn one_thread() -> Team {
     team(1)
 }
+
+/// What `f` panics with.
+pub(crate) fn panic_message(f: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+        .expect_err("it should have panicked");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic
+            .downcast::<&str>()
+            .map_or_else(|_| String::new(), |text| (*text).to_owned()),
+    }
+}
