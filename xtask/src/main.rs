@@ -53,6 +53,13 @@ enum Task {
         /// The reference: prompts with ids, top logits and a greedy continuation
         golden: PathBuf,
     },
+    /// Compare a model's tokenizer with texts whose ids another program computed
+    Tokens {
+        /// A GGUF file or a Hugging Face folder
+        model: PathBuf,
+        /// `cases` with `text` and `ids`
+        cases: PathBuf,
+    },
     /// Ask a model for every fact it was trained on, and complete phrasings it never saw
     Facts {
         /// Any model
@@ -84,6 +91,7 @@ fn main() -> ExitCode {
         Task::Bless => ci::bless(&root),
         Task::Lock => tidy::locks::write(&root),
         Task::Golden { model, golden } => conformance::golden(&model, &golden),
+        Task::Tokens { model, cases } => conformance::tokens(&model, &cases),
         Task::Facts { model, reference } => conformance::facts(&model, &reference),
         Task::Hits {
             model,

@@ -2,7 +2,7 @@
 //!
 //! Used by `lql`, `repl` and `demo`, so that a statement looks the same everywhere.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use larql_db::plan::schema::{EDGES, FEATURES_NEAREST};
@@ -22,13 +22,28 @@ pub(crate) struct Answer {
     rows: Rows,
 }
 
+/// How several answers are written as JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JsonLayout {
+    /// One array.
+    Document,
+    /// One object per line and statement, for a session that goes on.
+    Lines,
+}
+
 /// A session for the user's options; nothing is open yet.
 pub(crate) fn session(context: &Context, profile: ProfileArg) -> Session {
     Session::new(SessionOptions {
         n_threads: context.threads,
         profile: engine_profile(profile),
         interrupt: context.interrupts.flag(),
-        models_dir: context.env.models_dir.clone(),
+        models_dir: Some(
+            context
+                .env
+                .models_dir
+                .clone()
+                .unwrap_or_else(|| PathBuf::from(".")),
+        ),
     })
 }
 
@@ -50,7 +65,12 @@ pub(crate) fn open(context: &Context, session: &mut Session, path: &Path) -> Res
 ///
 /// # Errors
 /// The first statement that cannot be parsed or executed, shown with its place.
-pub(crate) fn run(context: &Context, session: &mut Session, source: &str) -> Result<(), CliError> {
+pub(crate) fn run(
+    context: &Context,
+    session: &mut Session,
+    source: &str,
+    layout: JsonLayout,
+) -> Result<(), CliError> {
     let statements = larql_lql::parse(source).map_err(|error| CliError::parse(&error, source))?;
     let mut answers = Vec::new();
     let mut outcome = Ok(());
@@ -72,7 +92,12 @@ pub(crate) fn run(context: &Context, session: &mut Session, source: &str) -> Res
         }
     }
     match context.printer.format() {
-        Format::Json => context.printer.json(&answers)?,
+        Format::Json => match layout {
+            JsonLayout::Document => context.printer.json(&answers)?,
+            JsonLayout::Lines => answers
+                .iter()
+                .try_for_each(|one| context.printer.json_line(one))?,
+        },
         Format::Table | Format::Csv => {}
     }
     outcome

@@ -140,7 +140,7 @@ pub fn describe(
         rows.note(note);
     }
     match plan.detail {
-        Detail::Brief => {}
+        Detail::Brief => keep_answer_columns(&mut rows),
         Detail::Normal | Detail::Verbose => {
             match_rows(db, runtime, plan, &mut rows, on_progress)?;
             rows.note(
@@ -150,6 +150,16 @@ pub fn describe(
         }
     }
     Ok(rows)
+}
+
+/// Drops the columns that only evidence fills.
+fn keep_answer_columns(rows: &mut Rows) {
+    let evidence = COLUMNS
+        .iter()
+        .position(|&name| name == "carried_by")
+        .expect("it is one of the columns");
+    rows.columns.truncate(evidence);
+    rows.rows.iter_mut().for_each(|row| row.truncate(evidence));
 }
 
 /// What was found for one relation.
@@ -175,7 +185,7 @@ impl Block<'_> {
 pub(crate) fn probed(runtime: &Runtime) -> String {
     format!(
         "probed with the {} profile: prob is the mean probability over a relation's templates, share its part of the \
-         listed answers, lift how many nats likelier it is than where no entity is named",
+         listed answers, lift how many nats likelier it is than with the word \"something\" in the entity's place",
         runtime.profile().name()
     )
 }
@@ -189,7 +199,7 @@ fn idle_note(blocks: &[Block<'_>]) -> Option<String> {
         .collect();
     (!idle.is_empty()).then(|| {
         format!(
-            "hardly likelier than without the entity (lift below {LIFT_MIN:.2}), so no statement about it: {}",
+            "the first answer is hardly likelier than without the entity (lift below {LIFT_MIN:.2}): {}",
             idle.join(", ")
         )
     })

@@ -187,6 +187,9 @@ fn computed_tokens(
             batch.len(),
             &mut logits,
         );
+        if let Some(at) = logits.iter().position(|x| x.is_nan()) {
+            return Err(EngineError::NotANumber { id: at % d_vocab }.into());
+        }
         tokens.extend(logits.chunks_exact(d_vocab).map(|row| top_k(row, k)));
         on_progress(Progress {
             stage: "tokens of features",

@@ -121,6 +121,13 @@ pub fn prefill(
 ) -> Result<Vec<f32>, DbError> {
     let model = db.model()?;
     let mut last = Vec::new();
+    let (wanted, n_ctx) = (
+        state.n_positions() + prompt.len(),
+        model.spec().n_ctx as usize,
+    );
+    if wanted > n_ctx {
+        return Err(EngineError::ContextFull { wanted, n_ctx }.into());
+    }
     let n_chunks = prompt.len().div_ceil(PROMPT_CHUNK);
     if n_chunks == 0 {
         return Err(EngineError::EmptyInput { sequence: 0 }.into());

@@ -75,6 +75,14 @@ pub enum EngineError {
         /// What the tap said.
         message: String,
     },
+    /// A weight or an overflow has spoiled a pass.
+    #[error("layer {layer}: the residual stream is not finite at position {position}")]
+    NotFinite {
+        /// The layer that wrote it; 0 also if the embedding did.
+        layer: usize,
+        /// The first such position.
+        position: usize,
+    },
     /// Logits that are not numbers cannot be sampled from.
     #[error("logit of token {id} is not a number")]
     NotANumber {

@@ -223,8 +223,20 @@ impl<'a, 't> Pass<'a, 't> {
                 }
             }
             self.visit(TapPoint::ResidPost, idx, &mut resid, d_model)?;
+            self.check_finite(idx, &resid, d_model)?;
         }
         self.head(batch, &resid)
+    }
+
+    /// Refuses to go on with what is no number: everything after it would look like an answer.
+    fn check_finite(&self, layer: usize, resid: &[f32], d_model: usize) -> Result<(), EngineError> {
+        match resid.iter().position(|x| !x.is_finite()) {
+            None => Ok(()),
+            Some(at) => {
+                let position = self.rows[at / d_model].position;
+                Err(EngineError::NotFinite { layer, position })
+            }
+        }
     }
 
     /// Hands `[rows, width]` to the tap, row by row.
@@ -542,6 +554,9 @@ impl<'a, 't> Pass<'a, 't> {
             &mut values,
             d_vocab,
         )?;
+        if let Some(at) = values.iter().position(|x| x.is_nan()) {
+            return Err(EngineError::NotANumber { id: at % d_vocab });
+        }
         Ok(Logits {
             d_vocab,
             places,

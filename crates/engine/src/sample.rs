@@ -8,6 +8,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::error::EngineError;
 
+/// Up to this many of the best are found by insertion.
+const SCANNED_MAX: usize = 64;
+
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {
@@ -165,17 +168,28 @@ pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
 }
 
 /// The `k` largest logits with their ids, largest first; equals by id.
+///
+/// One scan against the smallest of the best so far, which is cheap where `k` is small beside the vocabulary.
 pub fn top_k(logits: &[f32], k: usize) -> Vec<(u32, f32)> {
-    let mut all: Vec<(u32, f32)> = (0u32..).zip(logits.iter().copied()).collect();
+    let k = k.min(logits.len());
     let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-    let k = k.min(all.len());
-    if k == 0 {
-        return Vec::new();
+    if k > SCANNED_MAX {
+        let mut all: Vec<(u32, f32)> = (0u32..).zip(logits.iter().copied()).collect();
+        all.select_nth_unstable_by(k - 1, order);
+        all.truncate(k);
+        all.sort_by(order);
+        return all;
     }
-    all.select_nth_unstable_by(k - 1, order);
-    all.truncate(k);
-    all.sort_by(order);
-    all
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(k + 1);
+    for entry in (0u32..).zip(logits.iter().copied()) {
+        if best.len() == k && best.last().is_none_or(|worst| order(&entry, worst).is_ge()) {
+            continue;
+        }
+        let at = best.partition_point(|kept| order(kept, &entry).is_lt());
+        best.insert(at, entry);
+        best.truncate(k);
+    }
+    best
 }
 
 #[cfg(test)]
@@ -319,5 +333,12 @@ mod tests {
         assert_eq!(top_k(&LOGITS, 3), [(1, 2.1), (3, 2.1), (4, 1.2)]);
         assert_eq!(top_k(&LOGITS, 0), []);
         assert_eq!(top_k(&LOGITS, 99).len(), LOGITS.len());
+        // Many equal values, both ways of finding, against a whole sort.
+        let logits: Vec<f32> = (0..500).map(|i| ((i * 7919) % 97) as f32 - 50.0).collect();
+        let mut sorted: Vec<(u32, f32)> = (0u32..).zip(logits.iter().copied()).collect();
+        sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        for k in [1, 2, 63, 64, 65, 200, 500] {
+            assert_eq!(top_k(&logits, k), sorted[..k], "{k}");
+        }
     }
 }

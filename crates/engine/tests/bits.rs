@@ -10,6 +10,7 @@ use larql_engine::{
     EngineError, Interrupt, Logits, Model, Profile, Recorder, RowPlace, Runtime, SequenceInput,
     SequenceState, Tap, TapPoint, WantedLogits, forward,
 };
+use larql_formats::safetensors::SafetensorsFile;
 use larql_models::Checkpoint;
 use larql_testkit::{FAMILIES, parity_fixture};
 
@@ -452,4 +453,55 @@ fn bad_input_is_refused_by_name() {
         refused(&[5; 257], 1),
         "the sequence would have 257 positions, the model takes 256"
     );
+}
+
+/// A copy of a fixture in which the first weight of a tensor is no number.
+fn spoiled(name: &str, tensor: &str) -> Model {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(parity_fixture(name).join(file), dir.path().join(file)).unwrap();
+    }
+    let path = dir.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let data = SafetensorsFile::open(&path).unwrap().data(tensor).unwrap();
+    let at = bytes
+        .windows(data.len())
+        .position(|window| window == &data[..])
+        .unwrap();
+    bytes[at..at + 2].copy_from_slice(&0x7fc0u16.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    Model::load(&Checkpoint::open(dir.path()).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_no_number_is_refused_where_it_appears() {
+    let cases = [
+        (
+            "model.layers.2.mlp.down_proj.weight",
+            "layer 2: the residual stream is not finite at position 0",
+        ),
+        (
+            "model.layers.1.input_layernorm.weight",
+            "layer 1: the residual stream is not finite at position 0",
+        ),
+        ("lm_head.weight", "logit of token 0 is not a number"),
+    ];
+    for (tensor, expected) in cases {
+        let model = spoiled("llama", tensor);
+        let mut states = [SequenceState::new(model.spec())];
+        let input = [SequenceInput {
+            tokens: &[7, 9],
+            logits: WantedLogits::Last,
+        }];
+        let error = forward(
+            &model,
+            &mut runtime(2, Profile::Exact),
+            &input,
+            &mut states,
+            None,
+        )
+        .unwrap_err();
+        assert_eq!(error.to_string(), expected, "{tensor}");
+        assert_eq!(states[0].n_positions(), 0);
+    }
 }

@@ -5,7 +5,7 @@
 //! has no alignment: read numbers with `from_le_bytes`, or check before casting.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
@@ -51,6 +51,12 @@ impl Bytes {
                 source,
             }
         };
+        // Asked before opening: a pipe would wait for a writer.
+        if !fs::metadata(path).map_err(io("open"))?.is_file() {
+            return Err(Error::NotAFile {
+                path: path.to_owned(),
+            });
+        }
         let file = File::open(path).map_err(io("open"))?;
         let stat = file.metadata().map_err(io("read the size of"))?;
         if !stat.is_file() {

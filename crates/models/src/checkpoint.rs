@@ -188,6 +188,7 @@ impl Checkpoint {
             config,
         }));
         let mut checkpoint = Self::account(path, spec, container)?;
+        notes.extend(strays(path, &checkpoint));
         checkpoint.notes = notes;
         Ok(checkpoint)
     }
@@ -552,6 +553,40 @@ fn ignored_because(name: &str, spec: &ModelSpec) -> Option<&'static str> {
     None
 }
 
+/// Weight files of the folder that do not belong to the checkpoint, as other releases of a model often lie beside it.
+fn strays(path: &Path, checkpoint: &Checkpoint) -> Vec<String> {
+    const WEIGHT_FILES: &[&str] = &[
+        "model",
+        "consolidated",
+        "pytorch_model",
+        "diffusion_pytorch_model",
+    ];
+    let Container::HuggingFace(folder) = &checkpoint.container else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| {
+            name.ends_with(".safetensors")
+                && WEIGHT_FILES.iter().any(|start| name.starts_with(start))
+        })
+        .filter(|name| {
+            !folder
+                .weights
+                .paths()
+                .iter()
+                .any(|own| own.file_name().is_some_and(|own| own == name.as_str()))
+        })
+        .collect();
+    names.sort();
+    names
+        .iter()
+        .map(|name| format!("{name} is not part of the checkpoint: not read"))
+        .collect()
+}
+
 /// A tied checkpoint may still store a head: identical bytes are the embedding, others win over the flag.
 fn tied_for_real(
     weights: &safetensors::Checkpoint,
@@ -613,7 +648,7 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
         .first()
         .and_then(|rows| u32::try_from(*rows).ok());
     let d_vocab = d_vocab
-        .filter(|_| embedding.shape.len() == 2)
+        .filter(|rows| embedding.shape.len() == 2 && *rows > 0)
         .ok_or_else(|| ModelError::Shape {
             origin: origin.to_owned(),
             tensor: embedding_name.clone(),
@@ -696,7 +731,14 @@ fn read_limited(path: &Path) -> Result<Vec<u8>, ModelError> {
         path: path.to_owned(),
         source,
     };
-    let size = fs::metadata(path).map_err(io)?.len();
+    let metadata = fs::metadata(path).map_err(io)?;
+    let size = metadata.len();
+    if !metadata.is_file() {
+        return Err(larql_formats::Error::NotAFile {
+            path: path.to_owned(),
+        }
+        .into());
+    }
     if size > JSON_BYTES_MAX {
         return Err(ModelError::BadKey {
             origin: path.display().to_string(),

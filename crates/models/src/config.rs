@@ -87,7 +87,7 @@ impl<'a> RawConfig<'a> {
             .map(|v| {
                 v.as_u64()
                     .and_then(|n| u32::try_from(n).ok())
-                    .ok_or_else(|| self.bad(key, v, "a whole number"))
+                    .ok_or_else(|| self.bad(key, v, "a whole number below 4294967296"))
             })
             .transpose()
     }
@@ -99,6 +99,14 @@ impl<'a> RawConfig<'a> {
             Err(self.bad(key, &Value::from(0), "a number above 0"))
         } else {
             Ok(value)
+        }
+    }
+
+    /// A window of attention; one of no position is no window anybody means.
+    pub(crate) fn opt_window(&self, key: &str) -> Result<Option<u32>, ModelError> {
+        match self.opt_u32(key)? {
+            Some(0) => Err(self.bad(key, &Value::from(0), "a number above 0 or null")),
+            other => Ok(other),
         }
     }
 

@@ -160,7 +160,13 @@ fn accounting(missing: &[String], unexpected: &[String]) -> String {
         let shown = names
             .iter()
             .take(LISTED_NAMES_MAX)
-            .cloned()
+            .map(|name| {
+                if name.is_empty() {
+                    "(no name)".to_owned()
+                } else {
+                    name.escape_debug().to_string()
+                }
+            })
             .collect::<Vec<_>>()
             .join(", ");
         match names.len().saturating_sub(LISTED_NAMES_MAX) {

@@ -5,9 +5,11 @@
 use std::fs;
 use std::path::Path;
 
+use larql_formats::gguf::Value as GgufValue;
 use larql_formats::safetensors::{SafetensorsFile, Writer};
 use larql_formats::{Dtype, TensorInfo};
 use larql_models::spec::{Mixer, ModelSpec, RopeScaling};
+use larql_models::to_gguf::{GgufContent, GgufPlan};
 use larql_models::{Checkpoint, TensorRole};
 use larql_testkit::{FAMILIES, atlas, parity_fixture};
 use serde_json::{Map, Value, json};
@@ -247,7 +249,8 @@ fn keys_are_refused_by_name() {
         (
             "llama",
             |cfg| cfg["num_hidden_layers"] = json!(4_294_967_300u64),
-            "DIR/config.json: key `num_hidden_layers` is 4294967300, expected a whole number",
+            "DIR/config.json: key `num_hidden_layers` is 4294967300, expected a whole number below \
+             4294967296",
         ),
         (
             "llama",
@@ -273,6 +276,101 @@ fn keys_are_refused_by_name() {
     for (name, edit, expected) in cases {
         assert_eq!(edited(name, edit), expected, "{name}");
     }
+}
+
+#[test]
+fn a_window_of_nothing_is_refused() {
+    let expected = "DIR/config.json: key `sliding_window` is 0, expected a number above 0 or null";
+    for name in ["mistral-sliding", "gemma2", "gemma3"] {
+        assert_eq!(
+            edited(name, |cfg| cfg["sliding_window"] = json!(0)),
+            expected,
+            "{name}"
+        );
+    }
+}
+
+/// A GGUF made from a fixture, with one metadata key set.
+fn gguf_with(name: &str, key: &str, value: GgufValue) -> String {
+    let checkpoint = Checkpoint::open(&parity_fixture(name)).unwrap();
+    let mut plan = GgufPlan::new(&checkpoint, GgufContent::Whole).unwrap();
+    plan.metadata_mut().set(key, value);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    plan.write(&checkpoint, fs::File::create(&path).unwrap())
+        .unwrap();
+    match Checkpoint::open(&path) {
+        Ok(_) => "opened".to_owned(),
+        Err(error) => error
+            .to_string()
+            .replace(&path.display().to_string(), "FILE"),
+    }
+}
+
+#[test]
+fn gguf_keys_are_refused_by_name() {
+    let cases = [
+        ("gemma3.vocab_size", GgufValue::U32(300), "opened"),
+        (
+            "gemma3.vocab_size",
+            GgufValue::U32(299),
+            "FILE: key `gemma3.vocab_size` is 299, expected 300, the rows of token_embd.weight",
+        ),
+        (
+            "gemma3.context_length",
+            GgufValue::U32(0),
+            "FILE: key `gemma3.context_length` is 0, expected a number above 0",
+        ),
+        (
+            "gemma3.attention.sliding_window",
+            GgufValue::U32(0),
+            "FILE: key `gemma3.attention.sliding_window` is 0, expected a number above 0 or no key",
+        ),
+        (
+            "gemma3.swiglu_limit",
+            GgufValue::F32(7.0),
+            "FILE: key not understood: gemma3.swiglu_limit",
+        ),
+        (
+            "general.architecture",
+            GgufValue::String("bitnet".to_owned()),
+            "FILE: unknown model type `bitnet`; known: gemma, gemma2, gemma3, llama, qwen2, qwen3",
+        ),
+    ];
+    for (key, value, expected) in cases {
+        assert_eq!(gguf_with("gemma3", key, value), expected, "{key}");
+    }
+}
+
+#[test]
+fn other_weight_files_are_named() {
+    let dir = with_config("llama", |_| {});
+    fs::copy(
+        dir.path().join("model.safetensors"),
+        dir.path().join("consolidated.safetensors"),
+    )
+    .unwrap();
+    let notes = Checkpoint::open(dir.path()).unwrap().notes().to_vec();
+    assert_eq!(
+        notes,
+        ["consolidated.safetensors is not part of the checkpoint: not read"]
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let message = Checkpoint::open(&path).unwrap_err().to_string();
+    assert_eq!(message, format!("{}: not a file", path.display()));
 }
 
 #[test]

@@ -166,8 +166,13 @@ fn place(out: &Path) -> Result<(PathBuf, String), VindexError> {
     Ok((parent, name.to_string_lossy().into_owned()))
 }
 
+/// How the name of the directory begins in which a vindex of this name is written until it is whole.
+pub fn staging_prefix(name: &str) -> String {
+    format!(".{name}.partial-")
+}
+
 fn staging(parent: &Path, name: &str, out: &Path) -> Result<TempDir, VindexError> {
-    let prefix = format!(".{name}.partial-");
+    let prefix = staging_prefix(name);
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix);
     readable_by_all(&mut builder);

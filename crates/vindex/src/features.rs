@@ -281,7 +281,9 @@ pub(crate) fn check_file(path: &Path, digest: &str) -> Option<Result<String, Str
         Ok((found, sound))
     });
     Some(match checked {
-        Ok((Found::Ours, sound)) if sound == "ok" => Ok("cache of this model".to_owned()),
+        Ok((Found::Ours, sound)) if sound == "ok" => {
+            Ok("cache of this model; its rows are not compared with the weights".to_owned())
+        }
         Ok((Found::New, sound)) if sound == "ok" => Ok("empty cache".to_owned()),
         Ok((Found::Other(why), _)) => Err(why),
         Ok((Found::Ours | Found::New, damage)) => Err(format!("damaged ({damage})")),

@@ -20,7 +20,7 @@ mod verify;
 mod vindex;
 
 pub use error::VindexError;
-pub use extract::{ExtractOptions, ExtractReport, WeightsPlacement, extract};
+pub use extract::{ExtractOptions, ExtractReport, WeightsPlacement, extract, staging_prefix};
 pub use features::{FeatureRow, FeatureTable, OutputToken};
 pub use knowledge::{KnowledgeDb, RelationOrigin, RelationRow};
 pub use manifest::{

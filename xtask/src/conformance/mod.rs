@@ -4,6 +4,7 @@
 
 mod golden;
 mod knowledge;
+mod tokens;
 
 use std::path::Path;
 
@@ -57,6 +58,11 @@ pub(crate) fn golden(model: &Path, golden_file: &Path) -> Result<()> {
     } else {
         bail!("not met: {}", failed.join(", "))
     }
+}
+
+/// A model's tokenizer with texts whose ids another program computed.
+pub(crate) fn tokens(model: &Path, cases: &Path) -> Result<()> {
+    tokens::compare(model, cases)
 }
 
 /// The facts a model was trained on, and phrasings it never saw.

@@ -1,7 +1,8 @@
 //! `larql extract`: a checkpoint becomes a vindex, whole or not at all.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use larql_db::features::{TOKENS_CACHED, feature_tokens};
 use larql_db::{Database, DbError, Rows};
@@ -9,6 +10,7 @@ use larql_models::tokenizer::TokenizerError;
 use larql_models::{Checkpoint, ModelError};
 use larql_vindex::{
     ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex,
+    staging_prefix,
 };
 use serde::Serialize;
 
@@ -85,6 +87,30 @@ pub(crate) fn extract(context: &Context, args: &ExtractArgs) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
+/// Staging folders beside `out` that no extraction has given their name.
+fn abandoned(out: &Path) -> Vec<PathBuf> {
+    let (Some(name), Some(parent)) = (out.file_name(), out.parent()) else {
+        return Vec::new();
+    };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let prefix = staging_prefix(&name.to_string_lossy());
+    let mut found: Vec<PathBuf> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|own| own.to_string_lossy().starts_with(&prefix))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
 /// Extracts under a progress bar.
 ///
 /// # Errors
@@ -97,12 +123,15 @@ pub(crate) fn make(
 ) -> Result<Accounting, CliError> {
     let (tokenizer, missing) = match checkpoint.tokenizer() {
         Ok(tokenizer) => (Some(tokenizer), None),
-        Err(error) if is_without_tokenizer(&error) => (
-            None,
-            Some(format!("no tokenizer: {}", CliError::from(error).message)),
-        ),
+        Err(error) if is_without_tokenizer(&error) => (None, Some(CliError::from(error).message)),
         Err(error) => return Err(error.into()),
     };
+    for left in abandoned(out) {
+        let what = "left by an extraction that was killed; remove it when no other one is running";
+        context
+            .printer
+            .note(&format!("{}: {what}", left.display()))?;
+    }
     let flag = context.interrupts.flag();
     let bar = context.printer.bar();
     let report = extract_vindex(

@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::args::LqlArgs;
 use crate::context::{Context, STDIN, read_stdin, utf8};
 use crate::error::CliError;
-use crate::query;
+use crate::query::{self, JsonLayout};
 
 /// Executes statements until the first error.
 ///
@@ -24,7 +24,7 @@ pub(crate) fn lql(context: &Context, args: &LqlArgs) -> Result<Outcome, CliError
     if let Some(model) = &args.vindex {
         query::open(context, &mut session, model)?;
     }
-    query::run(context, &mut session, &source)?;
+    query::run(context, &mut session, &source, JsonLayout::Document)?;
     Ok(Outcome::Done)
 }
 

@@ -18,7 +18,8 @@ use crate::args::{Format, ReplArgs};
 use crate::context::Context;
 use crate::editor::{LqlHelper, is_whole};
 use crate::error::CliError;
-use crate::{help, query};
+use crate::help;
+use crate::query::{self, JsonLayout};
 
 /// Statements that the history file keeps.
 const HISTORY_MAX: usize = 1000;
@@ -199,7 +200,7 @@ fn enter(context: &mut Context, repl: &mut Repl, text: &str) -> Result<Next, Cli
         }
         _ => {
             let begin = Instant::now();
-            query::run(context, &mut repl.session, text)?;
+            query::run(context, &mut repl.session, text, JsonLayout::Lines)?;
             if repl.timing {
                 context
                     .printer

@@ -162,8 +162,23 @@ pub(super) fn sizes_from_config(
 
 /// Reads the sizes of GGUF metadata.
 pub(super) fn sizes_from_gguf(facts: &GgufFacts<'_>, arch: &str) -> Result<Sizes, ModelError> {
-    let need =
-        |key: &str| gguf_u32(facts, arch, key)?.ok_or_else(|| gguf_missing(facts, arch, key));
+    let need = |key: &str| match gguf_u32(facts, arch, key)? {
+        Some(0) => Err(gguf_bad(facts, arch, key, "0", "a number above 0")),
+        Some(size) => Ok(size),
+        None => Err(gguf_missing(facts, arch, key)),
+    };
+    if let Some(stated) = gguf_u32(facts, arch, "vocab_size")?
+        && stated != facts.d_vocab
+    {
+        let expected = format!("{}, the rows of token_embd.weight", facts.d_vocab);
+        return Err(gguf_bad(
+            facts,
+            arch,
+            "vocab_size",
+            &stated.to_string(),
+            &expected,
+        ));
+    }
     let (d_model, n_heads) = (need("embedding_length")?, need("attention.head_count")?);
     let d_head = match gguf_u32(facts, arch, "attention.key_length")? {
         Some(width) => width,
@@ -290,6 +305,20 @@ pub(super) fn gguf_u32(
     key: &str,
 ) -> Result<Option<u32>, ModelError> {
     Ok(facts.metadata.u32(&format!("{arch}.{key}"))?)
+}
+
+/// The window of attention in GGUF metadata; one of no position is no window anybody means.
+pub(super) fn gguf_window(facts: &GgufFacts<'_>, arch: &str) -> Result<Option<u32>, ModelError> {
+    match gguf_u32(facts, arch, "attention.sliding_window")? {
+        Some(0) => Err(gguf_bad(
+            facts,
+            arch,
+            "attention.sliding_window",
+            "0",
+            "a number above 0 or no key",
+        )),
+        other => Ok(other),
+    }
 }
 
 /// An optional finite number above zero of GGUF metadata.

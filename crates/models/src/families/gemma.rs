@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::decoder::{
     Decoder, LayerFacts, Norms, Sizes, activation_named, gguf_finish, gguf_missing, gguf_positive,
-    gguf_u32, sizes_from_config, sizes_from_gguf, softcap,
+    gguf_u32, gguf_window, sizes_from_config, sizes_from_gguf, softcap,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
@@ -150,7 +150,7 @@ fn windows(
     n_layers: u32,
     generation: Generation,
 ) -> Result<Vec<Option<u32>>, ModelError> {
-    let window = cfg.opt_u32("sliding_window")?.unwrap_or(4096);
+    let window = cfg.opt_window("sliding_window")?.unwrap_or(4096);
     let pattern = cfg.opt_u32("sliding_window_pattern")?;
     let private = cfg.opt_u32("_sliding_window_pattern")?;
     let Some(types) = cfg.opt_strings("layer_types")? else {
@@ -163,7 +163,7 @@ fn windows(
     if types.len() != n_layers as usize {
         return Err(cfg.bad(
             "layer_types",
-            &Value::from(types.len()),
+            &Value::from(format!("{} entries", types.len())),
             &format!("{n_layers} entries"),
         ));
     }
@@ -225,7 +225,7 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
     let windows = match generation {
         Generation::One => vec![None; sizes.n_layers as usize],
         Generation::Two | Generation::Three => {
-            let window = gguf_u32(facts, arch, "attention.sliding_window")?
+            let window = gguf_window(facts, arch)?
                 .ok_or_else(|| gguf_missing(facts, arch, "attention.sliding_window"))?;
             let class_period = if generation == Generation::Two {
                 2

@@ -2,7 +2,7 @@
 
 use super::decoder::{
     Decoder, LayerFacts, Norms, Sizes, activation, gguf_finish, gguf_missing, gguf_positive,
-    gguf_u32, sizes_from_config, sizes_from_gguf,
+    gguf_window, sizes_from_config, sizes_from_gguf,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
@@ -43,7 +43,7 @@ fn llama_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
 }
 
 fn mistral_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
-    let window = cfg.opt_u32("sliding_window")?.filter(|w| *w > 0);
+    let window = cfg.opt_window("sliding_window")?;
     from_config(cfg, "mistral", AttentionBias::Absent, false, window)
 }
 
@@ -89,7 +89,7 @@ fn llama_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let rope = rope::from_gguf(facts, arch, sizes.d_head, sizes.n_ctx)?;
     let eps = gguf_positive(facts, arch, "attention.layer_norm_rms_epsilon")?
         .ok_or_else(|| gguf_missing(facts, arch, "attention.layer_norm_rms_epsilon"))?;
-    let window = gguf_u32(facts, arch, "attention.sliding_window")?.filter(|w| *w > 0);
+    let window = gguf_window(facts, arch)?;
     let mut known = rope::GGUF_KEYS.to_vec();
     known.push("attention.sliding_window");
     gguf_finish(facts, arch, &known)?;

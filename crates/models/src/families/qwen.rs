@@ -72,9 +72,13 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
 /// `use_sliding_window` silences `sliding_window`; `layer_types` wins over `max_window_layers`.
 fn windows(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<Option<u32>>, ModelError> {
     let switched_on = cfg.bool_or("use_sliding_window", false)?;
-    let window = cfg
-        .opt_u32("sliding_window")?
-        .filter(|w| switched_on && *w > 0);
+    let window = match switched_on {
+        true => cfg.opt_window("sliding_window")?,
+        false => {
+            cfg.ignore("sliding_window");
+            None
+        }
+    };
     let first_windowed = cfg.opt_u32("max_window_layers")?.unwrap_or(28);
     let Some(types) = cfg.opt_strings("layer_types")? else {
         return Ok((0..n_layers)
@@ -84,7 +88,7 @@ fn windows(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<Option<u32>>, Model
     if types.len() != n_layers as usize {
         return Err(cfg.bad(
             "layer_types",
-            &Value::from(types.len()),
+            &Value::from(format!("{} entries", types.len())),
             &format!("{n_layers} entries"),
         ));
     }

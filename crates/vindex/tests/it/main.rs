@@ -6,6 +6,7 @@
 )]
 
 mod compat;
+mod corpus;
 mod extraction;
 mod manifest;
 mod support;

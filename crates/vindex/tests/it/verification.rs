@@ -91,7 +91,11 @@ fn a_sound_vindex_passes_with_everything_looked_at() {
             ("tensors", true, "54 tensors, as the spec needs them"),
             ("values", true, values.as_str()),
             ("tokenizer", true, "257 tokens"),
-            ("features.db", true, "cache of this model"),
+            (
+                "features.db",
+                true,
+                "cache of this model; its rows are not compared with the weights",
+            ),
             ("knowledge.db", true, "1 relations"),
         ]
     );
