@@ -182,10 +182,15 @@ pub(crate) struct SamplingArgs {
     )]
     pub(crate) temp: f32,
     /// Seed of the draws; the same seed gives the same text
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     pub(crate) seed: u64,
     /// Draw from this many of the most likely tokens
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
     /// Draw from the fewest tokens whose probability reaches this
     #[arg(
@@ -217,7 +222,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     /// Most tokens to make
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value_t = 128,
+        allow_negative_numbers = true
+    )]
     pub(crate) max_tokens: usize,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
@@ -235,7 +246,13 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Most tokens per answer
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 512)]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value_t = 512,
+        allow_negative_numbers = true
+    )]
     pub(crate) max_tokens: usize,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
