@@ -1,8 +1,8 @@
 //! Text from text: prompt in, tokens out one by one, characters never split.
 
 use larql_engine::{
-    EngineError, Runtime, Sampler, SamplingOptions, SequenceInput, SequenceState, WantedLogits,
-    forward,
+    EngineError, Logits, Model, Runtime, Sampler, SamplingOptions, SequenceInput, SequenceState,
+    WantedLogits, forward,
 };
 use serde::Serialize;
 
@@ -148,6 +148,47 @@ pub fn prefill(
         }
     }
     Ok(last)
+}
+
+/// A continuation that grows by one token at a time, beside others.
+pub(crate) struct Growing {
+    /// Its tokens so far, at least one; the last has not run yet.
+    pub(crate) tokens: Vec<u32>,
+    /// What came before that last token.
+    pub(crate) state: SequenceState,
+    /// Whether it has ended.
+    pub(crate) is_done: bool,
+}
+
+/// Runs the last token of each in one pass; row `i` of the logits belongs to the `i`-th.
+///
+/// # Errors
+/// As [`generate`].
+pub(crate) fn step_each(
+    model: &Model,
+    runtime: &mut Runtime,
+    growing: &mut [&mut Growing],
+) -> Result<Logits, DbError> {
+    let lasts: Vec<[u32; 1]> = growing
+        .iter()
+        .map(|one| [*one.tokens.last().expect("it has at least one token")])
+        .collect();
+    let batch: Vec<SequenceInput<'_>> = lasts
+        .iter()
+        .map(|tokens| SequenceInput {
+            tokens,
+            logits: WantedLogits::Last,
+        })
+        .collect();
+    let mut states: Vec<SequenceState> = growing
+        .iter_mut()
+        .map(|one| std::mem::replace(&mut one.state, SequenceState::new(model.spec())))
+        .collect();
+    let result = forward(model, runtime, &batch, &mut states, None);
+    for (one, state) in growing.iter_mut().zip(states) {
+        one.state = state;
+    }
+    Ok(result?)
 }
 
 /// Text that is held back as long as it may be the beginning of a stop text.

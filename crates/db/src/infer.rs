@@ -1,14 +1,12 @@
 //! `INFER`: the next tokens of a prompt by running the model, and how each would go on.
 
-use larql_engine::{
-    Runtime, SequenceInput, SequenceState, WantedLogits, argmax, forward, log_softmax, top_k,
-};
+use larql_engine::{Runtime, SequenceState, argmax, log_softmax, top_k};
 use larql_models::tokenizer::{Bos, EncodeSpecial, SpecialText};
 
 use crate::database::Database;
 use crate::describe::rounded;
 use crate::error::DbError;
-use crate::generate::prefill;
+use crate::generate::{Growing, prefill, step_each};
 use crate::plan::InferPlan;
 use crate::rows::{Cell, Rows};
 
@@ -54,13 +52,6 @@ pub fn infer(db: &Database, runtime: &mut Runtime, plan: &InferPlan) -> Result<R
     Ok(rows)
 }
 
-/// A continuation of the prompt.
-struct Continuation {
-    tokens: Vec<u32>,
-    state: SequenceState,
-    is_done: bool,
-}
-
 /// Continues each first token greedily until `n` tokens or the end, all in one batch.
 fn continue_each(
     db: &Database,
@@ -70,43 +61,22 @@ fn continue_each(
     n: usize,
 ) -> Result<Vec<Cell>, DbError> {
     let (model, tokenizer) = (db.model()?, db.tokenizer()?);
-    let mut all: Vec<Continuation> = first
+    let mut all: Vec<Growing> = first
         .iter()
-        .map(|id| Continuation {
+        .map(|id| Growing {
             tokens: vec![*id],
             state: state.clone(),
             is_done: tokenizer.is_stop(*id),
         })
         .collect();
     for _ in 1..n {
-        let mut live: Vec<&mut Continuation> = all.iter_mut().filter(|one| !one.is_done).collect();
+        let mut live: Vec<&mut Growing> = all.iter_mut().filter(|one| !one.is_done).collect();
         if live.is_empty() {
             break;
         }
-        let lasts: Vec<[u32; 1]> = live
-            .iter()
-            .map(|one| {
-                [*one
-                    .tokens
-                    .last()
-                    .expect("a continuation has its first token")]
-            })
-            .collect();
-        let batch: Vec<SequenceInput<'_>> = lasts
-            .iter()
-            .map(|tokens| SequenceInput {
-                tokens,
-                logits: WantedLogits::Last,
-            })
-            .collect();
-        let mut states: Vec<SequenceState> = live
-            .iter_mut()
-            .map(|one| std::mem::replace(&mut one.state, SequenceState::new(model.spec())))
-            .collect();
-        let logits = forward(model, runtime, &batch, &mut states, None)?;
-        for (row, (one, state)) in live.iter_mut().zip(states).enumerate() {
+        let logits = step_each(model, runtime, &mut live)?;
+        for (row, one) in live.iter_mut().enumerate() {
             let next = argmax(logits.last(row).expect("the last logits were asked for"));
-            one.state = state;
             one.is_done = tokenizer.is_stop(next);
             if !one.is_done {
                 one.tokens.push(next);

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use larql_engine::{
-    Runtime, SequenceInput, SequenceState, WantedLogits, argmax, forward, log_sum_exp, top_k,
-};
+use larql_engine::{Runtime, argmax, log_sum_exp, top_k};
 use larql_models::tokenizer::{SpecialText, Tokenizer};
 
 use super::{AskedPrompt, FOLLOW_SHARE, Scored};
 use crate::database::Database;
 use crate::error::DbError;
+use crate::generate::{Growing, step_each};
 
 /// Beginnings followed per template where any answer is possible.
 const OPEN_BEGINNINGS: usize = 4;
@@ -24,10 +23,8 @@ const PHRASE_ENDS: &[&str] = &[
 /// A continuation that is still growing.
 struct Beam {
     prompt: usize,
-    tokens: Vec<u32>,
     log_prob: f64,
-    state: SequenceState,
-    is_done: bool,
+    growing: Growing,
 }
 
 pub(super) fn open_answers(
@@ -45,10 +42,12 @@ pub(super) fn open_answers(
             .filter(|(id, _)| !ends_phrase(tokenizer, *id));
         beams.extend(beginnings.take(OPEN_BEGINNINGS).map(|(id, _)| Beam {
             prompt,
-            tokens: vec![id],
             log_prob: asked.log_probs[id as usize],
-            state: asked.state.clone(),
-            is_done: false,
+            growing: Growing {
+                tokens: vec![id],
+                state: asked.state.clone(),
+                is_done: false,
+            },
         }));
     }
     loop {
@@ -57,35 +56,24 @@ pub(super) fn open_answers(
             .map(|beam| beam.log_prob)
             .fold(f64::NEG_INFINITY, f64::max);
         beams.retain(|beam| beam.log_prob >= best + FOLLOW_SHARE.ln());
-        if beams.iter().all(|beam| beam.is_done) {
+        if beams.iter().all(|beam| beam.growing.is_done) {
             break;
         }
-        let mut live: Vec<&mut Beam> = beams.iter_mut().filter(|beam| !beam.is_done).collect();
-        let lasts: Vec<[u32; 1]> = live
-            .iter()
-            .map(|beam| [*beam.tokens.last().expect("a beam begins with a token")])
-            .collect();
-        let batch: Vec<SequenceInput<'_>> = lasts
-            .iter()
-            .map(|tokens| SequenceInput {
-                tokens,
-                logits: WantedLogits::Last,
-            })
-            .collect();
-        let mut states: Vec<SequenceState> = live
+        let mut live: Vec<&mut Beam> = beams
             .iter_mut()
-            .map(|beam| std::mem::replace(&mut beam.state, SequenceState::new(model.spec())))
+            .filter(|beam| !beam.growing.is_done)
             .collect();
-        let logits = forward(model, runtime, &batch, &mut states, None)?;
-        for (row, (beam, state)) in live.iter_mut().zip(states).enumerate() {
+        let mut growing: Vec<&mut Growing> =
+            live.iter_mut().map(|beam| &mut beam.growing).collect();
+        let logits = step_each(model, runtime, &mut growing)?;
+        for (row, beam) in live.iter_mut().enumerate() {
             let row = logits.last(row).expect("the last logits were asked for");
             let next = argmax(row);
-            beam.state = state;
-            if ends_phrase(tokenizer, next) || beam.tokens.len() >= OPEN_TOKENS_MAX {
-                beam.is_done = true;
+            if ends_phrase(tokenizer, next) || beam.growing.tokens.len() >= OPEN_TOKENS_MAX {
+                beam.growing.is_done = true;
             } else {
                 beam.log_prob += f64::from(row[next as usize]) - log_sum_exp(row);
-                beam.tokens.push(next);
+                beam.growing.tokens.push(next);
             }
         }
     }
@@ -96,7 +84,7 @@ fn collect_open(tokenizer: &Tokenizer, n_prompts: usize, beams: &[Beam]) -> Vec<
     let mut by_text: BTreeMap<String, Scored> = BTreeMap::new();
     for beam in beams {
         let text = tokenizer
-            .decode(&beam.tokens, SpecialText::Skip)
+            .decode(&beam.growing.tokens, SpecialText::Skip)
             .trim()
             .to_owned();
         if text.is_empty() {
@@ -111,7 +99,7 @@ fn collect_open(tokenizer: &Tokenizer, n_prompts: usize, beams: &[Beam]) -> Vec<
         });
         scored.per_template[beam.prompt] += beam.log_prob.exp();
         scored.prob += beam.log_prob.exp() / n_prompts as f64;
-        scored.first_token[beam.prompt].get_or_insert(beam.tokens[0]);
+        scored.first_token[beam.prompt].get_or_insert(beam.growing.tokens[0]);
     }
     by_text.into_values().collect()
 }
