@@ -46,6 +46,21 @@ enum Task {
         /// Where the file goes; never commit it
         dir: PathBuf,
     },
+    /// Compare every family's exports with llama.cpp and transformers
+    Conformance {
+        /// A Python that has llama-cpp-python, torch and transformers
+        #[arg(long)]
+        python: PathBuf,
+        /// Our program; target/release/larql unless named
+        #[arg(long)]
+        larql: Option<PathBuf>,
+        /// Only these fixtures, and no Atlas
+        #[arg(long, value_delimiter = ',')]
+        families: Vec<String>,
+        /// A folder of vocabularies with recorded ids, for the tokenizer suite
+        #[arg(long)]
+        vocabularies: Option<PathBuf>,
+    },
     /// Compare a model with prompts whose logits another program computed
     Golden {
         /// A GGUF file or a Hugging Face folder
@@ -90,6 +105,12 @@ fn main() -> ExitCode {
         Task::Docs => cli_docs::write(&root),
         Task::Bless => ci::bless(&root),
         Task::Lock => tidy::locks::write(&root),
+        Task::Conformance {
+            python,
+            larql,
+            families,
+            vocabularies,
+        } => conformance::peers(&python, larql, &families, vocabularies.as_deref()),
         Task::Golden { model, golden } => conformance::golden(&model, &golden),
         Task::Tokens { model, cases } => conformance::tokens(&model, &cases),
         Task::Facts { model, reference } => conformance::facts(&model, &reference),

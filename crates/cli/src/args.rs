@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A transformer as a database: look inside a model, query it, run it on ordinary CPUs.
 ///
-/// MODEL is always a vindex, a `.gguf` file or a Hugging Face checkpoint folder.
+/// MODEL is always a vindex, a `.gguf` file, a Hugging Face checkpoint folder, or `hf://org/repo` on the Hugging Face Hub.
 /// Data goes to stdout; progress, notes and errors go to stderr.
 /// Exit codes: 0 done, 1 the request cannot be met (the message says why), 2 failure.
 #[derive(Debug, Parser)]
@@ -77,6 +77,10 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Make a vindex of a checkpoint; prints what became of every tensor
     Extract(ExtractArgs),
+    /// Write a model as a GGUF file or a Hugging Face folder
+    Export(ExportArgs),
+    /// Write a model as a GGUF file in smaller types
+    Quantize(QuantizeArgs),
     /// What is inside a model; reads headers only
     Show(ShowArgs),
     /// Whether a vindex is intact
@@ -115,7 +119,7 @@ pub(crate) struct DemoArgs {
 /// `larql extract`
 #[derive(Debug, Args)]
 pub(crate) struct ExtractArgs {
-    /// A `.gguf` file or a Hugging Face checkpoint folder
+    /// A `.gguf` file, a Hugging Face checkpoint folder or `hf://org/repo`
     #[arg(value_name = "SRC")]
     pub(crate) source: PathBuf,
     /// The vindex to make; must not exist
@@ -127,6 +131,73 @@ pub(crate) struct ExtractArgs {
     /// How much to take
     #[arg(long, value_enum, default_value_t = LevelArg::All)]
     pub(crate) level: LevelArg,
+    #[command(flatten)]
+    pub(crate) quant: QuantArgs,
+}
+
+/// Types that the weights of a vindex get.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct QuantArgs {
+    /// Encode the weights: q8_0, q6_k, q5_k_m, q5_k_s, q5_0, q4_k_m, q4_k_s, q4_0 and others, mixed as llama.cpp mixes them
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) quant: Option<String>,
+    /// Encode tensors that are quantized already once more, which adds the second error to the first
+    #[arg(long, requires = "quant")]
+    pub(crate) requantize: bool,
+}
+
+/// `larql export`
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// The kind of files to write
+    #[arg(long, value_enum)]
+    pub(crate) to: ExportFormat,
+    /// The file (gguf) or folder (safetensors) to make; must not exist
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Type of matrices that had no type of their own in safetensors, for instance those of a GGUF file; float32 by default
+    #[arg(long, value_enum)]
+    pub(crate) dtype: Option<FloatArg>,
+}
+
+/// Kinds of files that a model can be written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// One file that llama.cpp runs
+    Gguf,
+    /// A folder that transformers loads
+    Safetensors,
+}
+
+/// Floating-point types of safetensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FloatArg {
+    /// Holds every stored value exactly
+    Float32,
+    /// IEEE half precision
+    Float16,
+    /// The upper half of float32
+    Bfloat16,
+}
+
+/// `larql quantize`
+#[derive(Debug, Args)]
+pub(crate) struct QuantizeArgs {
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// q8_0, q6_k, q5_k_m, q5_k_s, q5_0, q4_k_m, q4_k_s, q4_0 and others, mixed tensor by tensor as llama.cpp mixes them
+    #[arg(value_name = "TYPE")]
+    pub(crate) mix: String,
+    /// The GGUF file to make; must not exist
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Encode tensors that are quantized already once more, which adds the second error to the first
+    #[arg(long)]
+    pub(crate) requantize: bool,
 }
 
 /// What a vindex contains.
@@ -143,7 +214,7 @@ pub(crate) enum LevelArg {
 /// `larql show`
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
 }
@@ -216,7 +287,7 @@ pub(crate) struct SamplingArgs {
 /// `larql run`
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     #[command(flatten)]
@@ -239,7 +310,7 @@ pub(crate) struct RunArgs {
 /// `larql chat`
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// A system message before the conversation
@@ -289,7 +360,7 @@ pub(crate) struct ReplArgs {
 /// `larql tokenize`
 #[derive(Debug, Args)]
 pub(crate) struct TokenizeArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// The text; `-` reads it from stdin
@@ -306,7 +377,7 @@ pub(crate) struct TokenizeArgs {
 /// `larql logits`
 #[derive(Debug, Args)]
 pub(crate) struct LogitsArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     #[command(flatten)]
@@ -321,7 +392,7 @@ pub(crate) struct LogitsArgs {
 /// `larql parity`
 #[derive(Debug, Args)]
 pub(crate) struct ParityArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "CHECKPOINT")]
     pub(crate) checkpoint: PathBuf,
     /// Reference run: safetensors with input_ids, hidden_states, logits and greedy
@@ -334,7 +405,7 @@ pub(crate) struct ParityArgs {
 /// `larql bench`
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// A vindex, a `.gguf` file or a checkpoint folder
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Prompt tokens

@@ -14,6 +14,7 @@ use crate::args::{Format, GlobalArgs, ProfileArg, PromptArgs};
 use crate::env::Environment;
 use crate::error::CliError;
 use crate::interrupt::Interrupts;
+use crate::model_ref;
 use crate::printer::Printer;
 
 /// No machine that runs this has more; a slip of the keyboard must not start a million threads.
@@ -50,12 +51,12 @@ impl Context {
         })
     }
 
-    /// Opens a model and tells what there is to know about its files.
+    /// Opens a model, fetched first if it is one of the hub, and tells what there is to know about its files.
     ///
     /// # Errors
-    /// If it cannot be used.
-    pub(crate) fn open(&self, path: &Path) -> Result<Database, CliError> {
-        let db = Database::open(path)?;
+    /// If it cannot be fetched or used.
+    pub(crate) fn open(&self, model: &Path) -> Result<Database, CliError> {
+        let db = Database::open(&model_ref::resolve(self, model)?)?;
         for note in db.notes() {
             self.printer.note(note)?;
         }
@@ -72,6 +73,11 @@ impl Context {
             self.printer.note(&warning.to_string())?;
         }
         Ok(tokenizer)
+    }
+
+    /// Threads that compute.
+    pub(crate) fn n_threads(&self) -> NonZeroUsize {
+        self.threads
     }
 
     /// Threads and arithmetic for runs.

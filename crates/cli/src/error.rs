@@ -9,6 +9,7 @@ use std::io;
 
 use larql_db::DbError;
 use larql_engine::EngineError;
+use larql_hub::HubError;
 use larql_lql::{ParseError, Span};
 use larql_models::ModelError;
 use larql_models::chat::ChatError;
@@ -308,6 +309,27 @@ impl From<VindexError> for CliError {
                 let hint = error.hint();
                 Self::from_chain(variant(&error), &error).with_hint(hint)
             }
+        }
+    }
+}
+
+impl From<HubError> for CliError {
+    fn from(error: HubError) -> Self {
+        if let HubError::Interrupted = error {
+            return Self {
+                message: error.to_string(),
+                ..Self::interrupted()
+            };
+        }
+        let class = if error.is_request() {
+            Class::Request
+        } else {
+            Class::Failure
+        };
+        let hint = error.hint();
+        Self {
+            class,
+            ..Self::from_chain(variant(&error), &error).with_hint(hint)
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const STATEMENTS: &[StatementHelp] = &[
     StatementHelp {
         name: "USE",
         syntax: "USE \"path\"",
-        meaning: "ask this model from now on: a vindex, a .gguf file or a checkpoint folder",
+        meaning: "ask this model from now on: a vindex, a .gguf file, a checkpoint folder or hf://org/repo",
         example: "USE \"atlas.vindex\";",
     },
     StatementHelp {

@@ -13,6 +13,7 @@ mod env;
 mod error;
 mod help;
 mod interrupt;
+mod model_ref;
 mod printer;
 mod query;
 mod table;
@@ -70,6 +71,8 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
         Command::Lql(_) | Command::Repl(_) => {}
         Command::Demo(_)
         | Command::Extract(_)
+        | Command::Export(_)
+        | Command::Quantize(_)
         | Command::Show(_)
         | Command::Verify(_)
         | Command::Run(_)
@@ -83,6 +86,8 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
     match command {
         Command::Demo(args) => commands::demo::demo(context, args),
         Command::Extract(args) => commands::extract::extract(context, args),
+        Command::Export(args) => commands::export::export(context, args),
+        Command::Quantize(args) => commands::export::quantize(context, args),
         Command::Show(args) => commands::show::show(context, args),
         Command::Verify(args) => commands::verify::verify(context, args),
         Command::Run(args) => commands::run::run(context, args),

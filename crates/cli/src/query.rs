@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::args::{Format, ProfileArg};
 use crate::context::{Context, engine_profile};
 use crate::error::CliError;
+use crate::model_ref;
 
 /// One statement's answer for programs.
 #[derive(Debug, Serialize)]
@@ -47,12 +48,12 @@ pub(crate) fn session(context: &Context, profile: ProfileArg) -> Session {
     })
 }
 
-/// Opens a model in a session and tells what there is to know about its files.
+/// Opens a model in a session, fetched first if it is one of the hub, and tells what there is to know about its files.
 ///
 /// # Errors
 /// If it cannot be used.
-pub(crate) fn open(context: &Context, session: &mut Session, path: &Path) -> Result<(), CliError> {
-    session.open(path)?;
+pub(crate) fn open(context: &Context, session: &mut Session, model: &Path) -> Result<(), CliError> {
+    session.open(&model_ref::resolve(context, model)?)?;
     if let Some(db) = session.database() {
         for note in db.notes() {
             context.printer.note(note)?;
@@ -133,8 +134,10 @@ pub(crate) fn execute(
     statement: &Statement,
     source: &str,
 ) -> Result<(Rows, Duration), CliError> {
-    let bar = context.printer.bar();
     let begin = Instant::now();
+    let fetched = fetched(context, statement)?;
+    let statement = fetched.as_ref().unwrap_or(statement);
+    let bar = context.printer.bar();
     let work = context.interrupts.work();
     let result = session.execute(statement, &mut |progress| {
         bar.show(progress.stage, progress.done, progress.total)
@@ -143,6 +146,19 @@ pub(crate) fn execute(
     bar.clear();
     let rows = result.map_err(|error| CliError::query(error, source))?;
     Ok((rows, begin.elapsed()))
+}
+
+/// `USE` of a model of the hub, as `USE` of the path that it was fetched to.
+fn fetched(context: &Context, statement: &Statement) -> Result<Option<Statement>, CliError> {
+    let Statement::Use(node) = statement else {
+        return Ok(None);
+    };
+    let Some(path) = model_ref::fetch(context, Path::new(&node.path.value))? else {
+        return Ok(None);
+    };
+    let mut node = node.clone();
+    node.path.value = path.display().to_string();
+    Ok(Some(Statement::Use(node)))
 }
 
 /// Names of the relations that can be asked.

@@ -9,7 +9,7 @@
 
 use larql_engine::{Matrix, Model, RowPlace, Runtime, Tap, TapPoint};
 use larql_kernels::{Kernels, decode_row};
-use larql_models::spec::{BlockShape, Mixer, NormKind, NormSpec};
+use larql_models::spec::{BlockShape, Ffn, Mixer, NormKind, NormSpec};
 
 use crate::error::DbError;
 
@@ -88,6 +88,7 @@ impl Tap for Capture {
             | TapPoint::AttnOut
             | TapPoint::ResidMid
             | TapPoint::MlpIn
+            | TapPoint::MoeWeights
             | TapPoint::MlpOut
             | TapPoint::FinalNorm
             | TapPoint::Logits => false,
@@ -142,6 +143,18 @@ pub fn attribute(
             what: "attribution through a norm that removes the mean",
         });
     }
+    for layer in &spec.layers {
+        let beside = matches!(&layer.ffn, Ffn::Moe(moe) if moe.parallel_dense.is_some());
+        let other = layer.layer_scalar || layer.laurel.is_some() || beside;
+        if other || spec.altup.is_some() || spec.embedding.per_layer.is_some() {
+            return Err(DbError::NotYet {
+                what: match beside {
+                    true => "attribution where experts and a dense FFN have norms of their own",
+                    false => "attribution through scaled or parallel residual streams",
+                },
+            });
+        }
+    }
     let mut direction = vec![0.0; spec.d_model as usize];
     decode_row(model.unembedding().view(), token as usize, &mut direction);
     through_norm(
@@ -163,12 +176,14 @@ pub fn attribute(
                 .for_each(|g| *g *= layer_spec.residual_multiplier);
             g
         };
-        let Mixer::Attention(attention) = &layer_spec.mixer else {
-            continue;
-        };
         let g = scaled(attn_post, attn_norm, &captured.attn_out_raw);
-        let reads = transposed(kernels, model.attention_output(layer), &g);
-        let d_head = attention.d_head as usize;
+        let reads = transposed(kernels, model.mixer_output(layer), &g);
+        let d_head = match &layer_spec.mixer {
+            Mixer::Attention(attention) => attention.d_head,
+            Mixer::Mla(mla) => mla.d_value,
+            Mixer::Kda(kda) => kda.d_head,
+            Mixer::GatedDelta(delta) => delta.d_value,
+        } as usize;
         for (head, (read, z)) in (0u32..).zip(reads.chunks(d_head).zip(captured.z.chunks(d_head))) {
             contributions.push(Contribution {
                 layer,
@@ -177,14 +192,22 @@ pub fn attribute(
             });
         }
         let g = scaled(mlp_post, mlp_norm, &captured.mlp_out_raw);
-        let reads = transposed(kernels, model.down(layer), &g);
-        for (feature, (read, a)) in (0u32..).zip(reads.iter().zip(&captured.mlp_post)) {
-            let logit = f64::from(*read) * f64::from(*a);
-            contributions.push(Contribution {
-                layer,
-                part: Part::Feature(feature),
-                logit,
-            });
+        for ffn in model.ffns(layer) {
+            let n = ffn.down.cols();
+            let fired = &captured.mlp_post[ffn.first_feature..][..n];
+            // An expert that did not run wrote nothing, and its matrix need not be read.
+            if fired.iter().all(|a| *a == 0.0) {
+                continue;
+            }
+            let reads = transposed(kernels, ffn.down, &g);
+            let first = u32::try_from(ffn.first_feature).expect("features are u32");
+            for (feature, (read, a)) in (first..).zip(reads.iter().zip(fired)) {
+                contributions.push(Contribution {
+                    layer,
+                    part: Part::Feature(feature),
+                    logit: f64::from(*read) * f64::from(*a),
+                });
+            }
         }
     }
     contributions.sort_by(|a, b| b.logit.abs().total_cmp(&a.logit.abs()));

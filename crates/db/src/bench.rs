@@ -79,7 +79,10 @@ pub fn bench(
             done: repeat as u64,
             total: options.repeats as u64,
         });
-        let mut states = [SequenceState::new(model.spec())];
+        let mut states = [SequenceState::with_length(
+            model.spec(),
+            prompt.len() + options.decode_tokens + 1,
+        )];
         let start = Instant::now();
         let input = SequenceInput {
             tokens: &prompt,

@@ -390,12 +390,15 @@ fn embedding_matches(
             &mut normed,
         );
         let mut dots = Vec::new();
-        runtime.project(&normed, 1, &mut [(model.gate(layer), &mut dots)]);
-        best.extend(
-            (0u32..)
-                .zip(dots)
-                .map(|(feature, dot)| (layer, feature, dot)),
-        );
+        for ffn in model.ffns(layer) {
+            runtime.project(&normed, 1, &mut [(ffn.gate, &mut dots)]);
+            let first = u32::try_from(ffn.first_feature).expect("features are u32");
+            best.extend(
+                (first..)
+                    .zip(&dots)
+                    .map(|(feature, dot)| (layer, feature, *dot)),
+            );
+        }
         best.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
         best.truncate(MATCHES_LISTED);
     }

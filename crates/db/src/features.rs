@@ -8,8 +8,8 @@ use larql_engine::{EngineError, Runtime, top_k};
 use larql_kernels::{
     Activations, Arithmetic, Kernels, LinearJob, MatrixView, RowOrder, decode_row, linear,
 };
-use larql_models::roles::{LayerTensor, TensorRole};
-use larql_models::spec::{BlockShape, Ffn, NormKind, NormSpec, NormWeight};
+use larql_models::roles::{FfnRoles, LayerTensor, TensorRole};
+use larql_models::spec::{BlockShape, Ffn, FfnPart, NormKind, NormSpec, NormWeight};
 use larql_models::{ModelError, StoredTensor};
 
 use larql_vindex::{FeatureRow, FeatureTable, Level, OutputToken};
@@ -149,36 +149,29 @@ fn computed_tokens(
     k: usize,
     on_progress: OnProgress<'_>,
 ) -> Result<Vec<Vec<(u32, f32)>>, DbError> {
-    let down = Weights::of_layer(db, layer, LayerTensor::Down)?;
+    let parts = parts(db, layer)?;
     let unembedding = Weights::unembedding(db)?;
     let (d_model, d_vocab) = (unembedding.cols, unembedding.rows);
-    let scale = write_scale(db, layer)?;
+    let last = norm_weight(db, db.spec().final_norm, TensorRole::FinalNorm)?;
+    let last = last.unwrap_or_else(|| vec![1.0; d_model]);
     let centers = match db.spec().final_norm.kind {
         NormKind::Rms => false,
         NormKind::Layer | NormKind::LayerWithBias => true,
     };
     let n_batch = (LOGITS_MAX / d_vocab.max(1)).clamp(1, BATCH_MAX);
-    let mut columns = Columns::new(&down);
     let (mut directions, mut logits) = (Vec::new(), Vec::new());
     let mut tokens = Vec::with_capacity(features.len());
     for batch in features.chunks(n_batch) {
         if runtime.interrupt().is_raised() {
             return Err(EngineError::Interrupted.into());
         }
-        columns.read(batch, &mut directions);
+        write_directions(db, layer, &parts, batch, d_model, &mut directions)?;
         for direction in directions.chunks_exact_mut(d_model) {
-            direction
-                .iter_mut()
-                .zip(&scale.post)
-                .for_each(|(x, w)| *x *= w);
             if centers {
                 let mean = direction.iter().sum::<f32>() / d_model as f32;
                 direction.iter_mut().for_each(|x| *x -= mean);
             }
-            direction
-                .iter_mut()
-                .zip(&scale.last)
-                .for_each(|(x, w)| *x *= w);
+            direction.iter_mut().zip(&last).for_each(|(x, w)| *x *= w);
         }
         project(
             runtime,
@@ -200,6 +193,72 @@ fn computed_tokens(
     Ok(tokens)
 }
 
+/// `out = [features.len(), d_model]`: down columns as a norm on the FFN's output passes them on.
+fn write_directions(
+    db: &Database,
+    layer: usize,
+    parts: &[Part],
+    features: &[u32],
+    d_model: usize,
+    out: &mut Vec<f32>,
+) -> Result<(), DbError> {
+    out.clear();
+    out.resize(features.len() * d_model, 0.0);
+    let missing = |feature: u32| ModelError::NoTensor {
+        origin: db.path().display().to_string(),
+        role: format!("layer {layer} feature {feature}"),
+    };
+    // With the place in the batch; features of one part are read together.
+    let mut wanted: Vec<(usize, u32, usize)> = Vec::with_capacity(features.len());
+    for (place, feature) in features.iter().enumerate() {
+        let part = parts
+            .iter()
+            .position(|part| (part.first..part.first + part.n).contains(feature))
+            .ok_or_else(|| missing(*feature))?;
+        wanted.push((part, feature - parts[part].first, place));
+    }
+    wanted.sort_unstable();
+    let mut columns = Vec::new();
+    for group in wanted.chunk_by(|a, b| a.0 == b.0) {
+        let part = &parts[group[0].0];
+        let down = Weights::new(tensor(db, part.roles.down)?);
+        let within: Vec<u32> = group.iter().map(|(_, column, _)| *column).collect();
+        Columns::new(&down).read(&within, &mut columns);
+        let post = post_scale(db, layer, part.part)?;
+        for ((_, _, place), column) in group.iter().zip(columns.chunks_exact(d_model)) {
+            let to = &mut out[place * d_model..][..d_model];
+            to.copy_from_slice(column);
+            to.iter_mut().zip(&post).for_each(|(x, w)| *x *= w);
+        }
+    }
+    Ok(())
+}
+
+/// A dense FFN inside a layer, with its place among the layer's features.
+struct Part {
+    part: FfnPart,
+    first: u32,
+    n: u32,
+    roles: FfnRoles,
+}
+
+/// The dense FFNs of a layer, in the order in which their features are numbered.
+fn parts(db: &Database, layer: usize) -> Result<Vec<Part>, DbError> {
+    let number = u32::try_from(layer).expect("layer counts are u32");
+    let mut first = 0;
+    let part = |(part, spec): (FfnPart, &larql_models::spec::FfnSpec)| {
+        let made = Part {
+            part,
+            first,
+            n: spec.d_mlp,
+            roles: FfnRoles::new(number, part),
+        };
+        first += spec.d_mlp;
+        made
+    };
+    Ok(ffn(db, layer)?.parts().map(part).collect())
+}
+
 /// Norms of a layer's gate rows; absent where the FFN has no gate.
 ///
 /// # Errors
@@ -209,14 +268,12 @@ pub fn gate_norms(
     runtime: &mut Runtime,
     layer: usize,
 ) -> Result<Option<Vec<f32>>, DbError> {
-    match ffn(db, layer)? {
-        Ffn::Gated(_) => Ok(Some(row_norms(
-            runtime,
-            &Weights::of_layer(db, layer, LayerTensor::Gate)?,
-        ))),
-        Ffn::Plain(_) => Ok(None),
-        Ffn::Moe(_) => Err(no_experts(layer)),
+    if !ffn(db, layer)?.is_gated() {
+        return Ok(None);
     }
+    Ok(Some(layer_row_norms(db, runtime, layer, |roles| {
+        roles.gate
+    })?))
 }
 
 /// Norms of a layer's up rows.
@@ -224,10 +281,23 @@ pub fn gate_norms(
 /// # Errors
 /// If the tensor is absent from the files.
 pub fn up_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
-    Ok(row_norms(
-        runtime,
-        &Weights::of_layer(db, layer, LayerTensor::Up)?,
-    ))
+    layer_row_norms(db, runtime, layer, |roles| roles.up)
+}
+
+fn layer_row_norms(
+    db: &Database,
+    runtime: &mut Runtime,
+    layer: usize,
+    role: impl Fn(&FfnRoles) -> TensorRole,
+) -> Result<Vec<f32>, DbError> {
+    let mut norms = Vec::new();
+    for part in parts(db, layer)? {
+        norms.extend(row_norms(
+            runtime,
+            &Weights::new(tensor(db, role(&part.roles))?),
+        ));
+    }
+    Ok(norms)
 }
 
 /// Norms of a layer's down columns.
@@ -235,7 +305,15 @@ pub fn up_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Ve
 /// # Errors
 /// If the tensor is absent from the files.
 pub fn down_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<Vec<f32>, DbError> {
-    let down = Weights::of_layer(db, layer, LayerTensor::Down)?;
+    let mut norms = Vec::new();
+    for part in parts(db, layer)? {
+        let down = Weights::new(tensor(db, part.roles.down)?);
+        norms.extend(column_norms(runtime, &down));
+    }
+    Ok(norms)
+}
+
+fn column_norms(runtime: &mut Runtime, down: &Weights) -> Vec<f32> {
     let kernels = runtime.kernels();
     let mut norms = vec![0.0; down.cols];
     runtime
@@ -254,7 +332,7 @@ pub fn down_norms(db: &Database, runtime: &mut Runtime, layer: usize) -> Result<
                 .zip(&sums)
                 .for_each(|(norm, sum)| *norm = sum.sqrt() as f32);
         });
-    Ok(norms)
+    norms
 }
 
 /// What the gates of a layer would see of a token: its embedding as the layer's FFN norm would pass it on.
@@ -302,10 +380,13 @@ pub fn gate_dots(
     layer: usize,
     vector: &[f32],
 ) -> Result<Vec<f32>, DbError> {
-    let gate = Weights::of_layer(db, layer, gate_tensor(db, layer)?)?;
-    let mut dots = Vec::new();
-    project(runtime, gate.view(), vector, 1, &mut dots);
-    Ok(dots)
+    let (mut all, mut dots) = (Vec::new(), Vec::new());
+    for part in parts(db, layer)? {
+        let gate = Weights::new(tensor(db, matched_role(db, layer, &part.roles)?)?);
+        project(runtime, gate.view(), vector, 1, &mut dots);
+        all.extend_from_slice(&dots);
+    }
+    Ok(all)
 }
 
 /// Norms of the rows that [`gate_dots`] multiplies.
@@ -317,18 +398,18 @@ pub fn matched_norms(
     runtime: &mut Runtime,
     layer: usize,
 ) -> Result<Vec<f32>, DbError> {
-    Ok(row_norms(
-        runtime,
-        &Weights::of_layer(db, layer, gate_tensor(db, layer)?)?,
-    ))
+    let is_gated = ffn(db, layer)?.is_gated();
+    layer_row_norms(db, runtime, layer, |roles| {
+        if is_gated { roles.gate } else { roles.up }
+    })
 }
 
-fn gate_tensor(db: &Database, layer: usize) -> Result<LayerTensor, DbError> {
-    match ffn(db, layer)? {
-        Ffn::Gated(_) => Ok(LayerTensor::Gate),
-        Ffn::Plain(_) => Ok(LayerTensor::Up),
-        Ffn::Moe(_) => Err(no_experts(layer)),
-    }
+/// What fires a feature: its gate row, or the only input row it has.
+fn matched_role(db: &Database, layer: usize, roles: &FfnRoles) -> Result<TensorRole, DbError> {
+    Ok(match ffn(db, layer)?.is_gated() {
+        true => roles.gate,
+        false => roles.up,
+    })
 }
 
 fn ffn(db: &Database, layer: usize) -> Result<&Ffn, DbError> {
@@ -337,14 +418,6 @@ fn ffn(db: &Database, layer: usize) -> Result<&Ffn, DbError> {
         role: format!("layer {layer}"),
     };
     Ok(&db.spec().layers.get(layer).ok_or_else(missing)?.ffn)
-}
-
-fn no_experts(layer: usize) -> DbError {
-    EngineError::Unsupported {
-        layer,
-        axis: "a mixture of experts",
-    }
-    .into()
 }
 
 fn layer_role(layer: usize, tensor: LayerTensor) -> TensorRole {
@@ -363,27 +436,33 @@ fn norm_weight(
     }
 }
 
-/// What multiplies a down column on its way to the unembedding, empty where nothing does.
-struct WriteScale {
-    post: Vec<f32>,
-    last: Vec<f32>,
-}
-
-fn write_scale(db: &Database, layer: usize) -> Result<WriteScale, DbError> {
+/// What multiplies a down column of a part before it joins the residual stream.
+fn post_scale(db: &Database, layer: usize, part: FfnPart) -> Result<Vec<f32>, DbError> {
     let spec = db.spec();
-    let d_model = spec.d_model as usize;
-    let ones = || vec![1.0; d_model];
-    let post = match &spec.layers[layer].block {
-        BlockShape::Sandwich { ffn_post, .. } | BlockShape::PostNorm { ffn_post, .. } => {
-            norm_weight(db, *ffn_post, layer_role(layer, LayerTensor::FfnPostNorm))?
+    let mut scale = vec![1.0; spec.d_model as usize];
+    let mut through = |norm: NormSpec, weight: LayerTensor| -> Result<(), DbError> {
+        if let Some(weight) = norm_weight(db, norm, layer_role(layer, weight))? {
+            scale.iter_mut().zip(&weight).for_each(|(x, w)| *x *= w);
         }
-        BlockShape::PreNorm { .. } | BlockShape::Parallel { .. } => None,
+        Ok(())
     };
-    let last = norm_weight(db, spec.final_norm, TensorRole::FinalNorm)?;
-    Ok(WriteScale {
-        post: post.unwrap_or_else(ones),
-        last: last.unwrap_or_else(ones),
-    })
+    if let Ffn::Moe(moe) = ffn(db, layer)?
+        && let Some(beside) = &moe.parallel_dense
+    {
+        match part {
+            FfnPart::Dense => through(beside.dense_post, LayerTensor::DensePostNorm)?,
+            FfnPart::Expert(_) | FfnPart::Shared => {
+                through(beside.experts_post, LayerTensor::ExpertsPostNorm)?;
+            }
+        }
+    }
+    match &spec.layers[layer].block {
+        BlockShape::Sandwich { ffn_post, .. } | BlockShape::PostNorm { ffn_post, .. } => {
+            through(*ffn_post, LayerTensor::FfnPostNorm)?;
+        }
+        BlockShape::PreNorm { .. } | BlockShape::Parallel { .. } => {}
+    }
+    Ok(scale)
 }
 
 /// A stored matrix.
@@ -401,10 +480,6 @@ impl Weights {
             cols: dim(1),
             tensor,
         }
-    }
-
-    fn of_layer(db: &Database, layer: usize, tensor: LayerTensor) -> Result<Self, DbError> {
-        Ok(Self::new(self::tensor(db, layer_role(layer, tensor))?))
     }
 
     fn unembedding(db: &Database) -> Result<Self, DbError> {

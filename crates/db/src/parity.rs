@@ -100,7 +100,8 @@ pub fn parity(
             what: format!("{n} prompt tokens, at least {GREEDY_PROMPT_TOKENS} are needed"),
         });
     }
-    let mut recorder = Recorder::new(&[TapPoint::ResidPre, TapPoint::FinalNorm]);
+    let points = [TapPoint::ResidPre, TapPoint::ResidPost, TapPoint::FinalNorm];
+    let mut recorder = Recorder::new(&points);
     let mut states = [SequenceState::new(spec)];
     let input = SequenceInput {
         tokens: &golden.input_ids,
@@ -109,19 +110,23 @@ pub fn parity(
     let logits = forward(model, runtime, &[input], &mut states, Some(&mut recorder))?;
     let mut stages = Vec::with_capacity(n_layers + 2);
     for stage in 0..=n_layers {
-        let (point, name) = match stage {
-            0 => (TapPoint::ResidPre, "embed".to_owned()),
-            last if last == n_layers => (TapPoint::FinalNorm, "final_norm".to_owned()),
-            layer => (
-                TapPoint::ResidPre,
-                format!("layer {} resid_post", layer - 1),
+        let (point, layer, name) = match stage {
+            0 => (TapPoint::ResidPre, 0, "embed".to_owned()),
+            // A reference with several streams ends with the last layer's, before they are joined.
+            last if last == n_layers && spec.altup.is_none() => {
+                (TapPoint::FinalNorm, n_layers, "final_norm".to_owned())
+            }
+            stage => (
+                TapPoint::ResidPost,
+                stage - 1,
+                format!("layer {} resid_post", stage - 1),
             ),
         };
         let ours = (0..n).flat_map(|position| {
             recorder
                 .find(
                     point,
-                    stage,
+                    layer,
                     RowPlace {
                         sequence: 0,
                         position,

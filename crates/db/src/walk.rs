@@ -50,7 +50,7 @@ pub fn walk(
         model,
         runtime,
         &[input],
-        &mut [SequenceState::new(model.spec())],
+        &mut [SequenceState::with_length(model.spec(), prompt.len())],
         Some(&mut capture),
     )?;
     let mut rows = Rows::new(&[

@@ -12,7 +12,7 @@ use larql_engine::{
 };
 use larql_models::Checkpoint;
 use larql_testkit::{FAMILIES, parity_fixture};
-use larql_vindex::{ExtractOptions, Level, Vindex, extract};
+use larql_vindex::{ExportSource, ExtractOptions, Level, Vindex, export_gguf, extract};
 
 fn runtime() -> Runtime {
     Runtime::new(
@@ -68,7 +68,7 @@ fn a_vindex_gives_the_bits_of_its_source() {
         let source = Checkpoint::open(&parity_fixture(name)).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("model.vindex");
-        let options = ExtractOptions { level: Level::All };
+        let options = ExtractOptions::at(Level::All);
         extract(&source, None, &out, &options, &mut |_| {
             ControlFlow::Continue(())
         })
@@ -80,6 +80,36 @@ fn a_vindex_gives_the_bits_of_its_source() {
         assert!(
             all_bits(&Model::load(&extracted).unwrap(), &tokens) == direct,
             "{name}: other bits"
+        );
+    }
+}
+
+/// A GGUF file that has left its vindex: its own metadata are all that its reader has.
+#[test]
+fn the_exported_gguf_alone_agrees_too() {
+    for name in FAMILIES {
+        let dir = parity_fixture(name);
+        let source = Checkpoint::open(&dir).unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let file = out.path().join("model.gguf");
+        let exported = ExportSource {
+            checkpoint: &source,
+            vindex: None,
+        };
+        let report = export_gguf(exported, &file, None, NonZeroUsize::MIN, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let model = Model::load(&Checkpoint::open(&file).unwrap()).unwrap();
+        let golden = Golden::open(&dir.join("golden.safetensors")).unwrap();
+        let report_of_run = parity(&model, &mut runtime(), &golden).unwrap();
+        let agrees = report_of_run.max_rel_err <= TOLERANCE_REL && report_of_run.greedy_match;
+        // A fact for which the format has no word is named when the file is written.
+        assert!(
+            agrees || !report.notes.is_empty(),
+            "{name}: {:?} {:?}",
+            report_of_run.first_divergence,
+            report.notes
         );
     }
 }

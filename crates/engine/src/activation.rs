@@ -20,9 +20,17 @@ pub(crate) fn gated(kernels: &Kernels, activation: Activation, gate: &mut [f32],
     }
 }
 
-/// `x[i] = act(x[i])`; `ones` is as long as `x` and holds ones.
-pub(crate) fn plain(kernels: &Kernels, activation: Activation, x: &mut [f32], ones: &[f32]) {
-    gated(kernels, activation, x, ones);
+/// `gate[i] = max(gate[i] - (mean + cutoff * std), 0)` over one row, `std` of the row as a whole (arXiv:2306.04050).
+pub(crate) fn cut_off(gate: &mut [f32], cutoff: f32) {
+    let n = gate.len() as f64;
+    let mean = gate.iter().map(|x| f64::from(*x)).sum::<f64>() / n;
+    let variance = gate
+        .iter()
+        .map(|x| (f64::from(*x) - mean).powi(2))
+        .sum::<f64>()
+        / n;
+    let threshold = (mean + variance.sqrt() * f64::from(cutoff)) as f32;
+    gate.iter_mut().for_each(|x| *x = (*x - threshold).max(0.0));
 }
 
 fn each(gate: &mut [f32], up: &[f32], f: impl Fn(f32, f32) -> f32) {

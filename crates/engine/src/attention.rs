@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 
 use larql_kernels::Kernels;
-use larql_models::spec::AttentionSpec;
 
 use crate::error::EngineError;
 use crate::runtime::Runtime;
@@ -17,40 +16,50 @@ thread_local! {
     static PATTERN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `z[row, head] = sum_j pattern[row, head, j] * v[j]` (`[rows, n_heads * d_head]`).
+/// Sizes and rules of one layer's attention.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heads<'a> {
+    pub(crate) n_heads: usize,
+    pub(crate) n_kv_heads: usize,
+    pub(crate) d_key: usize,
+    pub(crate) d_value: usize,
+    /// Factor on `q . k`.
+    pub(crate) scale: f32,
+    /// Keys visible to a query, itself included.
+    pub(crate) window: Option<u32>,
+    pub(crate) softcap: Option<f32>,
+    /// A logit per head that joins the softmax.
+    pub(crate) sinks: Option<&'a [f32]>,
+}
+
+/// `z[row, head] = sum_j pattern[row, head, j] * v[j]` (`[rows, n_heads * d_value]`), over the rows that layer `kept` keeps.
 #[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
 pub(crate) fn attend(
     runtime: &mut Runtime,
-    spec: &AttentionSpec,
+    heads: Heads<'_>,
     layer: usize,
+    kept: usize,
     states: &[SequenceState],
     rows: &[RowPlace],
     q: &[f32],
     z: &mut [f32],
     tap: &mut Option<&mut dyn Tap>,
 ) -> Result<(), EngineError> {
-    let (n_heads, d_head, kernels) = (spec.n_heads as usize, spec.d_head as usize, runtime.kernels);
+    let kernels = runtime.kernels;
     if let Some(tap) = tap
         .as_mut()
         .filter(|tap| tap.wants(TapPoint::AttnPattern, layer))
     {
-        return attend_tapped(kernels, spec, layer, states, rows, q, z, *tap);
+        return attend_tapped(kernels, heads, layer, kept, states, rows, q, z, *tap);
     }
-    runtime.team.chunks_mut(z, d_head, |chunk, z| {
-        let (place, head) = (rows[chunk / n_heads], chunk % n_heads);
-        let kv = states[place.sequence].layer(layer);
+    runtime.team.chunks_mut(z, heads.d_value, |chunk, z| {
+        let (place, head) = (rows[chunk / heads.n_heads], chunk % heads.n_heads);
+        let kv = states[place.sequence].rows(kept);
+        let q = &q[chunk * heads.d_key..][..heads.d_key];
         PATTERN.with_borrow_mut(|pattern| {
-            pattern.resize(place.position + 1, 0.0);
-            fill_pattern(
-                kernels,
-                spec,
-                kv,
-                head,
-                place.position,
-                &q[chunk * d_head..][..d_head],
-                pattern,
-            );
-            weigh_values(kernels, spec, kv, head, pattern, z);
+            let n_keys = place.position + 1;
+            fill_pattern(kernels, &heads, kv, head, n_keys, q, pattern);
+            weigh_values(kernels, &heads, kv, head, &pattern[..n_keys], z);
         });
     });
     Ok(())
@@ -60,22 +69,24 @@ pub(crate) fn attend(
 #[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
 fn attend_tapped(
     kernels: &Kernels,
-    spec: &AttentionSpec,
+    heads: Heads<'_>,
     layer: usize,
+    kept: usize,
     states: &[SequenceState],
     rows: &[RowPlace],
     q: &[f32],
     z: &mut [f32],
     tap: &mut dyn Tap,
 ) -> Result<(), EngineError> {
-    let (n_heads, d_head) = (spec.n_heads as usize, spec.d_head as usize);
+    let mut scratch = Vec::new();
     for (row, place) in rows.iter().enumerate() {
-        let kv = states[place.sequence].layer(layer);
+        let kv = states[place.sequence].rows(kept);
         let n_keys = place.position + 1;
-        let mut patterns = vec![0.0; n_heads * n_keys];
+        let mut patterns = vec![0.0; heads.n_heads * n_keys];
         for (head, pattern) in patterns.chunks_exact_mut(n_keys).enumerate() {
-            let q = &q[(row * n_heads + head) * d_head..][..d_head];
-            fill_pattern(kernels, spec, kv, head, place.position, q, pattern);
+            let q = &q[(row * heads.n_heads + head) * heads.d_key..][..heads.d_key];
+            fill_pattern(kernels, &heads, kv, head, n_keys, q, &mut scratch);
+            pattern.copy_from_slice(&scratch[..n_keys]);
         }
         tap.visit(TapPoint::AttnPattern, layer, *place, &mut patterns)
             .map_err(|message| EngineError::Tap {
@@ -84,71 +95,59 @@ fn attend_tapped(
                 message,
             })?;
         for (head, pattern) in patterns.chunks_exact(n_keys).enumerate() {
-            weigh_values(
-                kernels,
-                spec,
-                kv,
-                head,
-                pattern,
-                &mut z[(row * n_heads + head) * d_head..][..d_head],
-            );
+            let z = &mut z[(row * heads.n_heads + head) * heads.d_value..][..heads.d_value];
+            weigh_values(kernels, &heads, kv, head, pattern, z);
         }
     }
     Ok(())
 }
 
-/// First key that `position` sees.
-fn first_key(spec: &AttentionSpec, position: usize) -> usize {
-    spec.window
-        .map_or(0, |window| (position + 1).saturating_sub(window as usize))
-}
-
-/// `pattern[j] = softmax_j(softcap(scale * q . k[j]))` over the visible keys, zero elsewhere.
+/// `pattern[j] = softmax_j(softcap(scale * q . k[j]))` over the visible keys, zero elsewhere, for the first `n_keys`. A sink
+/// takes its share of the softmax and has no value.
 fn fill_pattern(
     kernels: &Kernels,
-    spec: &AttentionSpec,
+    heads: &Heads<'_>,
     kv: &KvRows,
     head: usize,
-    position: usize,
+    n_keys: usize,
     q: &[f32],
-    pattern: &mut [f32],
+    pattern: &mut Vec<f32>,
 ) {
-    let (d_head, kv_head) = (
-        spec.d_head as usize,
-        head / (spec.n_heads / spec.n_kv_heads) as usize,
-    );
-    let first = first_key(spec, position);
-    let (hidden, visible) = pattern.split_at_mut(first);
-    hidden.fill(0.0);
-    for (j, score) in visible.iter_mut().enumerate() {
-        *score = kernels.dot_f32(q, kv.key(first + j, kv_head, d_head)) * spec.scale;
+    let kv_head = head / (heads.n_heads / heads.n_kv_heads);
+    let first = heads
+        .window
+        .map_or(0, |window| n_keys.saturating_sub(window as usize));
+    pattern.clear();
+    pattern.resize(n_keys, 0.0);
+    for (j, score) in pattern[first..].iter_mut().enumerate() {
+        *score = kernels.dot_f32(q, kv.key(first + j, kv_head, heads.d_key)) * heads.scale;
     }
-    if let Some(cap) = spec.softcap {
-        visible
-            .iter_mut()
-            .for_each(|score| *score = cap * (*score / cap).tanh());
+    if let Some(cap) = heads.softcap {
+        for score in &mut pattern[first..] {
+            *score = cap * (*score / cap).tanh();
+        }
     }
-    kernels.softmax_in_place(visible);
+    if let Some(sinks) = heads.sinks {
+        pattern.push(sinks[head]);
+    }
+    kernels.softmax_in_place(&mut pattern[first..]);
 }
 
 /// `z = sum_j pattern[j] * v[j]`, over keys with weight.
 fn weigh_values(
     kernels: &Kernels,
-    spec: &AttentionSpec,
+    heads: &Heads<'_>,
     kv: &KvRows,
     head: usize,
     pattern: &[f32],
     z: &mut [f32],
 ) {
-    let (d_head, kv_head) = (
-        spec.d_head as usize,
-        head / (spec.n_heads / spec.n_kv_heads) as usize,
-    );
+    let kv_head = head / (heads.n_heads / heads.n_kv_heads);
     z.fill(0.0);
     for (j, weight) in pattern.iter().enumerate() {
         // Hidden keys have weight zero; skipping them keeps a non-finite value there from leaking in.
         if *weight != 0.0 {
-            kernels.axpy(*weight, kv.value(j, kv_head, d_head), z);
+            kernels.axpy(*weight, kv.value(j, kv_head, heads.d_value), z);
         }
     }
 }

@@ -10,13 +10,31 @@ pub enum EngineError {
     /// The checkpoint cannot be read.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The spec describes something that no forward pass here computes.
-    #[error("layer {layer}: {axis} cannot be run by this version")]
-    Unsupported {
+    /// The spec contradicts itself.
+    #[error("layer {layer}: {what}")]
+    Spec {
         /// The layer.
         layer: usize,
-        /// The axis and its value.
-        axis: &'static str,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A recurrent state has no past to go back to.
+    #[error("layer {layer} keeps a running state, which cannot go back to position {n_positions}")]
+    CannotRewind {
+        /// The layer.
+        layer: usize,
+        /// Positions that were to stay.
+        n_positions: usize,
+    },
+    /// The sequence outgrew the RoPE frequencies it began with.
+    #[error(
+        "the sequence was begun for at most {n_positions_max} positions and would have {wanted}"
+    )]
+    RopeLength {
+        /// Positions it would have.
+        wanted: usize,
+        /// Positions that the frequencies are for.
+        n_positions_max: usize,
     },
     /// A matrix does not have the size its format needs.
     #[error("tensor `{tensor}`: {source}")]

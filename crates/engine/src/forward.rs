@@ -4,16 +4,15 @@
 //! position has its own activation scales and accumulators, so neighbours never change a result, and work is split by
 //! output rows or by (position, head), never along a sum.
 
-use larql_kernels::{Kernels, decode_row};
-use larql_models::spec::{Activation, NormKind, QkNorm};
+use larql_kernels::decode_row;
 
-use crate::activation;
-use crate::attention::attend;
 use crate::error::EngineError;
-use crate::model::{Attention, Block, DenseFfn, Model, Norm};
+use crate::layers::{Block, Layer, Mixer, Norm};
+use crate::model::Model;
+use crate::pass::{Pass, add, add_bias, apply_norm, norm_chunks, visit};
 use crate::rope::POSITIONS_MAX;
 use crate::runtime::Runtime;
-use crate::state::SequenceState;
+use crate::state::{SequenceState, Snapshot};
 use crate::tap::{RowPlace, Tap, TapPoint};
 
 /// New tokens of one sequence.
@@ -75,7 +74,7 @@ pub fn forward(
     tap: Option<&mut dyn Tap>,
 ) -> Result<Logits, EngineError> {
     let rows = check(model, batch, states)?;
-    let lengths: Vec<usize> = states.iter().map(SequenceState::n_positions).collect();
+    let snapshots: Vec<Snapshot> = states.iter().map(SequenceState::snapshot).collect();
     let result = Pass::new(model, runtime, rows, tap).run(batch, states);
     match &result {
         Ok(_) => {
@@ -84,8 +83,8 @@ pub fn forward(
             }
         }
         Err(_) => {
-            for (state, n_positions) in states.iter_mut().zip(lengths) {
-                state.truncate(n_positions);
+            for (state, snapshot) in states.iter_mut().zip(snapshots) {
+                state.restore(snapshot);
             }
         }
     }
@@ -104,7 +103,11 @@ fn check(
         });
     }
     let spec = model.spec();
-    let n_ctx = (spec.n_ctx as usize).min(POSITIONS_MAX);
+    let learned = spec
+        .embedding
+        .learned_positions
+        .map_or(usize::MAX, |n| n as usize);
+    let n_ctx = (spec.n_ctx as usize).min(POSITIONS_MAX).min(learned);
     let mut rows = Vec::new();
     for (sequence, (input, state)) in batch.iter().zip(states).enumerate() {
         if state.n_layers() != spec.n_layers() {
@@ -126,339 +129,167 @@ fn check(
         if wanted > n_ctx {
             return Err(EngineError::ContextFull { wanted, n_ctx });
         }
+        if let Some(n_positions_max) = state.n_positions_max()
+            && wanted > n_positions_max
+        {
+            return Err(EngineError::RopeLength {
+                wanted,
+                n_positions_max,
+            });
+        }
         rows.extend((state.n_positions()..wanted).map(|position| RowPlace { sequence, position }));
     }
     Ok(rows)
 }
 
-/// Buffers and arguments of one pass; every buffer is `[rows, width]`.
-struct Pass<'a, 't> {
-    model: &'a Model,
-    runtime: &'a mut Runtime,
-    rows: Vec<RowPlace>,
-    tap: Option<&'t mut (dyn Tap + 't)>,
-    normed: Vec<f32>,
-    branch: Vec<f32>,
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    z: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
-    ones: Vec<f32>,
-}
-
-impl<'a, 't> Pass<'a, 't> {
-    fn new(
-        model: &'a Model,
-        runtime: &'a mut Runtime,
-        rows: Vec<RowPlace>,
-        tap: Option<&'t mut (dyn Tap + 't)>,
-    ) -> Self {
-        let empty = Vec::new;
-        Self {
-            model,
-            runtime,
-            rows,
-            tap,
-            normed: empty(),
-            branch: empty(),
-            q: empty(),
-            k: empty(),
-            v: empty(),
-            z: empty(),
-            gate: empty(),
-            up: empty(),
-            ones: empty(),
-        }
-    }
-
+impl Pass<'_, '_> {
     fn run(
         &mut self,
         batch: &[SequenceInput<'_>],
         states: &mut [SequenceState],
     ) -> Result<Logits, EngineError> {
-        let d_model = self.model.spec().d_model as usize;
-        let mut resid = self.embed(batch);
-        for (idx, layer) in self.model.layers.iter().enumerate() {
+        let model = self.model;
+        let d_model = model.spec().d_model as usize;
+        let tokens: Vec<u32> = batch
+            .iter()
+            .flat_map(|input| input.tokens)
+            .copied()
+            .collect();
+        let mut resid = self.embed(&tokens);
+        self.per_layer_inputs(&tokens, &resid);
+        let mut streams = match (&model.spec().altup, &model.altup) {
+            (Some(spec), Some(stack)) => Some((*spec, self.split_streams(spec, stack, &resid))),
+            (Some(_) | None, _) => None,
+        };
+        for (idx, layer) in model.layers.iter().enumerate() {
             self.runtime.check_interrupt()?;
+            if let Some((spec, streams)) = &mut streams {
+                resid.clone_from(&streams[spec.active as usize]);
+            }
             self.visit(TapPoint::ResidPre, idx, &mut resid, d_model)?;
-            match &layer.block {
-                Block::Sequential {
-                    mixer,
-                    mixer_post,
-                    ffn,
-                    ffn_post,
-                } => {
-                    self.norm(mixer.as_ref(), &resid);
-                    self.attention(idx, &layer.attention, states)?;
-                    self.finish_branch(
-                        idx,
-                        mixer_post.as_ref(),
-                        TapPoint::AttnOutRaw,
-                        TapPoint::AttnOut,
-                    )?;
-                    add(&mut resid, &self.branch, layer.residual_multiplier);
-                    self.visit(TapPoint::ResidMid, idx, &mut resid, d_model)?;
-                    self.norm(ffn.as_ref(), &resid);
-                    self.ffn(idx, &layer.ffn)?;
-                    self.finish_branch(
-                        idx,
-                        ffn_post.as_ref(),
-                        TapPoint::MlpOutRaw,
-                        TapPoint::MlpOut,
-                    )?;
-                    add(&mut resid, &self.branch, layer.residual_multiplier);
+            match (&mut streams, &layer.altup) {
+                (Some((spec, streams)), Some(altup)) => {
+                    streams[spec.active as usize].clone_from(&resid);
+                    let predicted = self.predict(spec, altup, streams);
+                    resid.clone_from(&predicted[spec.active as usize]);
+                    self.block(idx, layer, &mut resid, states)?;
+                    *streams = self.correct(spec, altup, predicted, &resid);
+                    if let Some(per_layer) = &layer.per_layer {
+                        let scale = altup.correct_scale.as_deref();
+                        let active = self.scaled_by(&streams[spec.active as usize], scale);
+                        let branch = self.per_layer_branch(idx, per_layer, &active);
+                        streams[1..]
+                            .iter_mut()
+                            .for_each(|stream| add(stream, &branch, 1.0));
+                    }
+                    resid.clone_from(&streams[spec.active as usize]);
                 }
-                Block::Parallel { norm } => {
-                    self.norm(Some(norm), &resid);
-                    self.attention(idx, &layer.attention, states)?;
-                    self.finish_branch(idx, None, TapPoint::AttnOutRaw, TapPoint::AttnOut)?;
-                    let attn_out = std::mem::take(&mut self.branch);
-                    self.norm(Some(norm), &resid);
-                    self.ffn(idx, &layer.ffn)?;
-                    self.finish_branch(idx, None, TapPoint::MlpOutRaw, TapPoint::MlpOut)?;
-                    add(&mut resid, &attn_out, layer.residual_multiplier);
-                    add(&mut resid, &self.branch, layer.residual_multiplier);
+                (Some(_) | None, _) => {
+                    self.block(idx, layer, &mut resid, states)?;
+                    if let Some(per_layer) = &layer.per_layer {
+                        let branch = self.per_layer_branch(idx, per_layer, &resid);
+                        add(&mut resid, &branch, 1.0);
+                    }
                 }
+            }
+            if let Some(scalar) = layer.scalar {
+                resid.iter_mut().for_each(|x| *x *= scalar);
             }
             self.visit(TapPoint::ResidPost, idx, &mut resid, d_model)?;
             self.check_finite(idx, &resid, d_model)?;
+            if let Some((spec, streams)) = &mut streams {
+                streams[spec.active as usize].clone_from(&resid);
+            }
+        }
+        if let (Some((spec, streams)), Some(stack)) = (&streams, &model.altup) {
+            resid = self.join_streams(spec, stack, streams);
         }
         self.head(batch, &resid)
     }
 
-    /// Refuses to go on with what is no number: everything after it would look like an answer.
-    fn check_finite(&self, layer: usize, resid: &[f32], d_model: usize) -> Result<(), EngineError> {
-        match resid.iter().position(|x| !x.is_finite()) {
-            None => Ok(()),
-            Some(at) => {
-                let position = self.rows[at / d_model].position;
-                Err(EngineError::NotFinite { layer, position })
+    /// Mixer and FFN of one layer, with their norms and residual additions.
+    fn block(
+        &mut self,
+        idx: usize,
+        layer: &Layer,
+        resid: &mut Vec<f32>,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let d_model = self.model.spec().d_model as usize;
+        match &layer.block {
+            Block::Sequential {
+                mixer,
+                mixer_post,
+                ffn,
+                ffn_post,
+            } => {
+                self.norm(mixer.as_ref(), resid);
+                let laurel = layer.laurel.as_ref().map(|laurel| self.laurel(laurel));
+                self.mix(idx, layer, states)?;
+                let points = (TapPoint::AttnOutRaw, TapPoint::AttnOut);
+                self.finish_branch(idx, mixer_post.as_ref(), points)?;
+                add(resid, &self.branch, layer.residual_multiplier);
+                if let Some(laurel) = laurel {
+                    add(resid, &laurel, 1.0);
+                    resid
+                        .iter_mut()
+                        .for_each(|x| *x *= std::f32::consts::FRAC_1_SQRT_2);
+                }
+                self.visit(TapPoint::ResidMid, idx, resid, d_model)?;
+                self.norm(ffn.as_ref(), resid);
+                self.ffn(idx, &layer.ffn, resid)?;
+                let points = (TapPoint::MlpOutRaw, TapPoint::MlpOut);
+                self.finish_branch(idx, ffn_post.as_ref(), points)?;
+                add(resid, &self.branch, layer.residual_multiplier);
             }
+            Block::Parallel { norm } => {
+                self.norm(Some(norm), resid);
+                self.mix(idx, layer, states)?;
+                self.finish_branch(idx, None, (TapPoint::AttnOutRaw, TapPoint::AttnOut))?;
+                let attn_out = std::mem::take(&mut self.branch);
+                self.norm(Some(norm), resid);
+                self.ffn(idx, &layer.ffn, resid)?;
+                self.finish_branch(idx, None, (TapPoint::MlpOutRaw, TapPoint::MlpOut))?;
+                add(resid, &attn_out, layer.residual_multiplier);
+                add(resid, &self.branch, layer.residual_multiplier);
+            }
+        }
+        Ok(())
+    }
+
+    /// `branch = mixer(normed)`.
+    fn mix(
+        &mut self,
+        idx: usize,
+        layer: &Layer,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        match &layer.mixer {
+            Mixer::Attention(attention) => self.attention(idx, attention, states),
+            Mixer::Mla(mla) => self.mla(idx, mla, states),
+            Mixer::Kda(kda) => self.kda(idx, kda, states),
+            Mixer::GatedDelta(delta) => self.gated_delta(idx, delta, states),
         }
     }
 
-    /// Hands `[rows, width]` to the tap, row by row.
-    fn visit(
-        &mut self,
-        point: TapPoint,
-        layer: usize,
-        data: &mut [f32],
-        width: usize,
-    ) -> Result<(), EngineError> {
-        visit(&mut self.tap, point, layer, &self.rows, data, width)
-    }
-
-    fn embed(&self, batch: &[SequenceInput<'_>]) -> Vec<f32> {
+    fn embed(&self, tokens: &[u32]) -> Vec<f32> {
         let (spec, embedding) = (self.model.spec(), self.model.embedding.view());
         let d_model = spec.d_model as usize;
         let mut resid = vec![0.0; self.rows.len() * d_model];
-        let tokens = batch.iter().flat_map(|input| input.tokens);
         for (row, token) in resid.chunks_exact_mut(d_model).zip(tokens) {
             decode_row(embedding, *token as usize, row);
             if spec.embedding.multiplier != 1.0 {
                 row.iter_mut().for_each(|x| *x *= spec.embedding.multiplier);
             }
         }
+        if let Some(table) = &self.model.position_embedding {
+            let mut position = vec![0.0; d_model];
+            for (row, place) in resid.chunks_exact_mut(d_model).zip(&self.rows) {
+                decode_row(table.view(), place.position, &mut position);
+                row.iter_mut().zip(&position).for_each(|(x, p)| *x += p);
+            }
+        }
         resid
-    }
-
-    /// `normed = norm(resid)`, or a copy where the branch has no norm before it.
-    fn norm(&mut self, norm: Option<&Norm>, resid: &[f32]) {
-        let d_model = self.model.spec().d_model as usize;
-        self.normed.resize(resid.len(), 0.0);
-        match norm {
-            None => self.normed.copy_from_slice(resid),
-            Some(norm) => {
-                let kernels = self.runtime.kernels;
-                self.runtime
-                    .team
-                    .chunks_mut(&mut self.normed, d_model, |row, out| {
-                        apply_norm(kernels, norm, &resid[row * d_model..][..d_model], out);
-                    });
-            }
-        }
-    }
-
-    /// `branch = attention(normed)`, appending keys and values to the states.
-    fn attention(
-        &mut self,
-        idx: usize,
-        attention: &Attention,
-        states: &mut [SequenceState],
-    ) -> Result<(), EngineError> {
-        let (spec, n) = (&attention.spec, self.rows.len());
-        let d_head = spec.d_head as usize;
-        let (q_width, kv_width) = (
-            spec.n_heads as usize * d_head,
-            spec.n_kv_heads as usize * d_head,
-        );
-        self.runtime.project(
-            &self.normed,
-            n,
-            &mut [
-                (&attention.q, &mut self.q),
-                (&attention.k, &mut self.k),
-                (&attention.v, &mut self.v),
-            ],
-        );
-        add_bias(&mut self.q, attention.q_bias.as_deref());
-        add_bias(&mut self.k, attention.k_bias.as_deref());
-        add_bias(&mut self.v, attention.v_bias.as_deref());
-        if let Some(limit) = spec.clip_qkv {
-            for x in self.q.iter_mut().chain(&mut self.k).chain(&mut self.v) {
-                *x = x.clamp(-limit, limit);
-            }
-        }
-        if let Some((q_norm, k_norm)) = &attention.qk_norm {
-            let (q_chunk, k_chunk) = match spec.qk_norm {
-                QkNorm::FullWidth(_) => (q_width, kv_width),
-                QkNorm::PerHead(_) | QkNorm::Absent => (d_head, d_head),
-            };
-            norm_chunks(self.runtime.kernels, q_norm, &mut self.q, q_chunk);
-            norm_chunks(self.runtime.kernels, k_norm, &mut self.k, k_chunk);
-        }
-        if let Some(rope) = attention.rope.map(|rope| &self.model.ropes[rope]) {
-            for (row, place) in self.rows.iter().enumerate() {
-                rope.rotate(
-                    &mut self.q[row * q_width..][..q_width],
-                    d_head,
-                    place.position,
-                );
-                rope.rotate(
-                    &mut self.k[row * kv_width..][..kv_width],
-                    d_head,
-                    place.position,
-                );
-            }
-        }
-        visit(
-            &mut self.tap,
-            TapPoint::AttnQ,
-            idx,
-            &self.rows,
-            &mut self.q,
-            q_width,
-        )?;
-        visit(
-            &mut self.tap,
-            TapPoint::AttnK,
-            idx,
-            &self.rows,
-            &mut self.k,
-            kv_width,
-        )?;
-        visit(
-            &mut self.tap,
-            TapPoint::AttnV,
-            idx,
-            &self.rows,
-            &mut self.v,
-            kv_width,
-        )?;
-        for (row, place) in self.rows.iter().enumerate() {
-            let (k, v) = (
-                &self.k[row * kv_width..][..kv_width],
-                &self.v[row * kv_width..][..kv_width],
-            );
-            states[place.sequence].push(idx, k, v);
-        }
-        self.z.resize(n * q_width, 0.0);
-        attend(
-            self.runtime,
-            spec,
-            idx,
-            states,
-            &self.rows,
-            &self.q,
-            &mut self.z,
-            &mut self.tap,
-        )?;
-        visit(
-            &mut self.tap,
-            TapPoint::AttnZ,
-            idx,
-            &self.rows,
-            &mut self.z,
-            q_width,
-        )?;
-        self.runtime
-            .project(&self.z, n, &mut [(&attention.o, &mut self.branch)]);
-        add_bias(&mut self.branch, attention.o_bias.as_deref());
-        Ok(())
-    }
-
-    /// `branch = ffn(normed)`.
-    fn ffn(&mut self, idx: usize, ffn: &DenseFfn) -> Result<(), EngineError> {
-        let (n, d_mlp, d_model) = (
-            self.rows.len(),
-            ffn.spec.d_mlp as usize,
-            self.model.spec().d_model as usize,
-        );
-        visit(
-            &mut self.tap,
-            TapPoint::MlpIn,
-            idx,
-            &self.rows,
-            &mut self.normed,
-            d_model,
-        )?;
-        match &ffn.gate {
-            Some(gate) => {
-                self.runtime.project(
-                    &self.normed,
-                    n,
-                    &mut [(gate, &mut self.gate), (&ffn.up, &mut self.up)],
-                );
-                add_bias(&mut self.gate, ffn.gate_bias.as_deref());
-                add_bias(&mut self.up, ffn.up_bias.as_deref());
-            }
-            None => {
-                self.runtime
-                    .project(&self.normed, n, &mut [(&ffn.up, &mut self.gate)]);
-                add_bias(&mut self.gate, ffn.up_bias.as_deref());
-            }
-        }
-        visit(
-            &mut self.tap,
-            TapPoint::MlpPre,
-            idx,
-            &self.rows,
-            &mut self.gate,
-            d_mlp,
-        )?;
-        self.activate(ffn.spec.activation, ffn.gate.is_some(), d_mlp);
-        visit(
-            &mut self.tap,
-            TapPoint::MlpPost,
-            idx,
-            &self.rows,
-            &mut self.gate,
-            d_mlp,
-        )?;
-        self.runtime
-            .project(&self.gate, n, &mut [(&ffn.down, &mut self.branch)]);
-        add_bias(&mut self.branch, ffn.down_bias.as_deref());
-        Ok(())
-    }
-
-    fn activate(&mut self, activation: Activation, is_gated: bool, d_mlp: usize) {
-        let kernels = self.runtime.kernels;
-        let up = &self.up;
-        if is_gated {
-            self.runtime
-                .team
-                .chunks_mut(&mut self.gate, d_mlp, |row, gate| {
-                    activation::gated(kernels, activation, gate, &up[row * d_mlp..][..d_mlp]);
-                });
-        } else {
-            self.ones.resize(d_mlp, 1.0);
-            let ones = &self.ones;
-            self.runtime.team.chunks_mut(&mut self.gate, d_mlp, |_, x| {
-                activation::plain(kernels, activation, x, ones);
-            });
-        }
     }
 
     /// Taps and norms of a branch's output before it joins the residual stream.
@@ -466,8 +297,7 @@ impl<'a, 't> Pass<'a, 't> {
         &mut self,
         idx: usize,
         post: Option<&Norm>,
-        raw: TapPoint,
-        out: TapPoint,
+        (raw, out): (TapPoint, TapPoint),
     ) -> Result<(), EngineError> {
         let d_model = self.model.spec().d_model as usize;
         visit(
@@ -540,6 +370,7 @@ impl<'a, 't> Pass<'a, 't> {
             wanted.len(),
             &mut [(self.model.unembedding(), &mut values)],
         );
+        add_bias(&mut values, self.model.head_bias.as_deref());
         if spec.head.scale != 1.0 {
             values.iter_mut().for_each(|x| *x *= spec.head.scale);
         }
@@ -563,65 +394,4 @@ impl<'a, 't> Pass<'a, 't> {
             values,
         })
     }
-}
-
-/// Hands `[rows, width]` to the tap, row by row, if it wants the point.
-fn visit(
-    tap: &mut Option<&mut dyn Tap>,
-    point: TapPoint,
-    layer: usize,
-    places: &[RowPlace],
-    data: &mut [f32],
-    width: usize,
-) -> Result<(), EngineError> {
-    let Some(tap) = tap.as_mut().filter(|tap| tap.wants(point, layer)) else {
-        return Ok(());
-    };
-    for (place, row) in places.iter().zip(data.chunks_exact_mut(width)) {
-        tap.visit(point, layer, *place, row)
-            .map_err(|message| EngineError::Tap {
-                layer,
-                point: point.name(),
-                message,
-            })?;
-    }
-    Ok(())
-}
-
-/// `out = norm(x)`.
-fn apply_norm(kernels: &Kernels, norm: &Norm, x: &[f32], out: &mut [f32]) {
-    match norm.kind {
-        NormKind::Rms => kernels.rms_norm(x, norm.weight.as_deref(), norm.eps, out),
-        NormKind::Layer | NormKind::LayerWithBias => {
-            let weight = norm
-                .weight
-                .as_deref()
-                .expect("a layer norm without weight is refused at load");
-            kernels.layer_norm(x, weight, None, norm.eps, out);
-        }
-    }
-}
-
-/// Norms each chunk of `width` in place.
-fn norm_chunks(kernels: &Kernels, norm: &Norm, data: &mut [f32], width: usize) {
-    let mut out = vec![0.0; width];
-    for chunk in data.chunks_exact_mut(width) {
-        apply_norm(kernels, norm, chunk, &mut out);
-        chunk.copy_from_slice(&out);
-    }
-}
-
-fn add_bias(data: &mut [f32], bias: Option<&[f32]>) {
-    let Some(bias) = bias else { return };
-    for row in data.chunks_exact_mut(bias.len()) {
-        row.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
-    }
-}
-
-/// `resid += multiplier * branch`.
-fn add(resid: &mut [f32], branch: &[f32], multiplier: f32) {
-    resid
-        .iter_mut()
-        .zip(branch)
-        .for_each(|(x, b)| *x += multiplier * b);
 }

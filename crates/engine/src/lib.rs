@@ -8,17 +8,24 @@
 mod activation;
 mod attention;
 mod error;
+mod ffn;
 mod forward;
+mod layers;
+mod load;
 mod model;
+mod pass;
+mod recurrent;
 mod rope;
 mod runtime;
 mod sample;
+mod softmax;
 mod state;
+mod streams;
 mod tap;
 
 pub use error::EngineError;
 pub use forward::{Logits, SequenceInput, WantedLogits, forward};
-pub use model::{Matrix, Model};
+pub use model::{FfnView, Matrix, Model};
 pub use runtime::{Interrupt, Profile, Runtime};
 pub use sample::{Sampler, SamplingOptions, argmax, log_softmax, log_sum_exp, top_k};
 pub use state::SequenceState;

@@ -4,26 +4,55 @@
 
 use larql_formats::Bytes;
 use larql_kernels::{Format, MatrixView, RowOrder};
-use larql_models::roles::{LayerTensor, TensorRole, needed_tensors};
-use larql_models::spec::{
-    AttentionBias, AttentionSpec, BlockShape, Ffn, FfnSpec, Mixer, ModelSpec, NormKind, NormSpec,
-    NormWeight, QkNorm, RopeSpec,
-};
-use larql_models::{Checkpoint, StoredRows};
+use larql_models::spec::{FfnPart, ModelSpec};
 
-use crate::error::EngineError;
+use crate::layers::{Block, DenseFfn, Ffn, Layer, Mixer, Norm};
 use crate::rope::RopeTable;
 
 /// A resolved model.
 #[derive(Debug)]
 pub struct Model {
-    spec: ModelSpec,
+    pub(crate) spec: ModelSpec,
     pub(crate) embedding: Matrix,
+    pub(crate) position_embedding: Option<Matrix>,
+    pub(crate) per_layer: Option<PerLayerTable>,
+    pub(crate) altup: Option<AltUpStack>,
     pub(crate) layers: Vec<Layer>,
     pub(crate) final_norm: Norm,
     pub(crate) head: Option<Matrix>,
+    pub(crate) head_bias: Option<Vec<f32>>,
     /// The distinct ropes, in the order layers refer to them.
     pub(crate) ropes: Vec<RopeTable>,
+}
+
+/// Embeddings that every layer gets a slice of.
+#[derive(Debug)]
+pub(crate) struct PerLayerTable {
+    pub(crate) table: Matrix,
+    pub(crate) projection: Matrix,
+    pub(crate) norm: Norm,
+}
+
+/// How further residual streams are made of the first, and taken back.
+#[derive(Debug)]
+pub(crate) struct AltUpStack {
+    pub(crate) project: Vec<Matrix>,
+    pub(crate) unembed: Vec<Matrix>,
+}
+
+/// A dense FFN inside a layer: the layer's only one, an expert, or what runs beside experts.
+#[derive(Debug, Clone, Copy)]
+pub struct FfnView<'a> {
+    /// Which it is.
+    pub part: FfnPart,
+    /// The number of its first feature in the layer.
+    pub first_feature: usize,
+    /// What fires: the gate matrix `[d_mlp, d_model]`, or a plain FFN's only input projection.
+    pub gate: &'a Matrix,
+    /// The up matrix `[d_mlp, d_model]`.
+    pub up: &'a Matrix,
+    /// The down matrix `[d_model, d_mlp]`.
+    pub down: &'a Matrix,
 }
 
 /// A weight matrix `[rows, cols]` in its stored format.
@@ -36,67 +65,24 @@ pub struct Matrix {
     order: RowOrder,
 }
 
-/// A norm with its weight as it multiplies.
-#[derive(Debug)]
-pub(crate) struct Norm {
-    pub(crate) kind: NormKind,
-    pub(crate) eps: f32,
-    pub(crate) weight: Option<Vec<f32>>,
-}
-
-/// One layer.
-#[derive(Debug)]
-pub(crate) struct Layer {
-    pub(crate) block: Block,
-    pub(crate) attention: Attention,
-    pub(crate) ffn: DenseFfn,
-    pub(crate) residual_multiplier: f32,
-}
-
-/// Norms and residual additions of a layer.
-#[derive(Debug)]
-pub(crate) enum Block {
-    Sequential {
-        mixer: Option<Norm>,
-        mixer_post: Option<Norm>,
-        ffn: Option<Norm>,
-        ffn_post: Option<Norm>,
-    },
-    Parallel {
-        norm: Norm,
-    },
-}
-
-/// Attention weights.
-#[derive(Debug)]
-pub(crate) struct Attention {
-    pub(crate) spec: AttentionSpec,
-    pub(crate) q: Matrix,
-    pub(crate) k: Matrix,
-    pub(crate) v: Matrix,
-    pub(crate) o: Matrix,
-    pub(crate) q_bias: Option<Vec<f32>>,
-    pub(crate) k_bias: Option<Vec<f32>>,
-    pub(crate) v_bias: Option<Vec<f32>>,
-    pub(crate) o_bias: Option<Vec<f32>>,
-    pub(crate) qk_norm: Option<(Norm, Norm)>,
-    /// Index into the distinct ropes of the model.
-    pub(crate) rope: Option<usize>,
-}
-
-/// A dense FFN.
-#[derive(Debug)]
-pub(crate) struct DenseFfn {
-    pub(crate) spec: FfnSpec,
-    pub(crate) gate: Option<Matrix>,
-    pub(crate) up: Matrix,
-    pub(crate) down: Matrix,
-    pub(crate) gate_bias: Option<Vec<f32>>,
-    pub(crate) up_bias: Option<Vec<f32>>,
-    pub(crate) down_bias: Option<Vec<f32>>,
-}
-
 impl Matrix {
+    /// A matrix whose bytes are known to fit its shape.
+    pub(crate) fn new(
+        bytes: Bytes,
+        format: Format,
+        rows: usize,
+        cols: usize,
+        order: RowOrder,
+    ) -> Self {
+        Self {
+            bytes,
+            format,
+            rows,
+            cols,
+            order,
+        }
+    }
+
     /// A view for the kernels.
     pub fn view(&self) -> MatrixView<'_> {
         MatrixView::new(self.format, self.rows, self.cols, &self.bytes)
@@ -130,54 +116,6 @@ impl Matrix {
 }
 
 impl Model {
-    /// Resolves a checkpoint.
-    ///
-    /// # Errors
-    /// Names the first layer with an axis that no forward pass here computes, or the tensor that does not fit.
-    pub fn load(checkpoint: &Checkpoint) -> Result<Self, EngineError> {
-        let spec = checkpoint.spec().clone();
-        needed_tensors(&spec).map_err(|axis| EngineError::Unsupported {
-            layer: axis.layer,
-            axis: axis.axis,
-        })?;
-        let load = Loader { checkpoint };
-        let ropes = distinct_ropes(&spec);
-        let mut layers = Vec::with_capacity(spec.n_layers());
-        for (idx, layer) in spec.layers.iter().enumerate() {
-            let at = LayerLoader {
-                load: &load,
-                layer: idx,
-            };
-            let Mixer::Attention(attention) = &layer.mixer else {
-                return Err(EngineError::Unsupported {
-                    layer: idx,
-                    axis: "a mixer other than attention",
-                });
-            };
-            layers.push(Layer {
-                block: at.block(&layer.block)?,
-                attention: at.attention(attention, &ropes)?,
-                ffn: at.ffn(&layer.ffn)?,
-                residual_multiplier: layer.residual_multiplier,
-            });
-        }
-        Ok(Self {
-            embedding: load.matrix(TensorRole::TokenEmbedding)?,
-            layers,
-            final_norm: load.norm(TensorRole::FinalNorm, spec.final_norm)?,
-            head: if spec.head.tied {
-                None
-            } else {
-                Some(load.matrix(TensorRole::Head)?)
-            },
-            ropes: ropes
-                .iter()
-                .map(|rope| RopeTable::new(rope, spec.n_ctx as usize))
-                .collect(),
-            spec,
-        })
-    }
-
     /// The model as plain data.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
@@ -193,25 +131,29 @@ impl Model {
         &self.embedding
     }
 
-    /// A layer's gate matrix `[d_mlp, d_model]`; a plain FFN's only input projection plays its part.
-    pub fn gate(&self, layer: usize) -> &Matrix {
-        let ffn = &self.layers[layer].ffn;
-        ffn.gate.as_ref().unwrap_or(&ffn.up)
+    /// The dense FFNs of a layer, in the order in which their features are numbered.
+    pub fn ffns(&self, layer: usize) -> impl ExactSizeIterator<Item = FfnView<'_>> {
+        self.layers[layer].ffn.parts.iter().map(DenseFfn::view)
     }
 
-    /// A layer's up matrix `[d_mlp, d_model]`.
-    pub fn up(&self, layer: usize) -> &Matrix {
-        &self.layers[layer].ffn.up
+    /// The dense FFN that holds a feature of a layer, and the feature's number in it.
+    pub fn ffn_of(&self, layer: usize, feature: usize) -> Option<(FfnView<'_>, usize)> {
+        let parts = &self.layers[layer].ffn.parts;
+        let at = parts
+            .partition_point(|part| part.first_feature <= feature)
+            .checked_sub(1)?;
+        let within = feature - parts[at].first_feature;
+        (within < parts[at].up.rows()).then(|| (parts[at].view(), within))
     }
 
-    /// A layer's down matrix `[d_model, d_mlp]`.
-    pub fn down(&self, layer: usize) -> &Matrix {
-        &self.layers[layer].ffn.down
-    }
-
-    /// A layer's attention output matrix `[d_model, n_heads * d_head]`.
-    pub fn attention_output(&self, layer: usize) -> &Matrix {
-        &self.layers[layer].attention.o
+    /// A mixer's output matrix `[d_model, n_heads * d_value]`.
+    pub fn mixer_output(&self, layer: usize) -> &Matrix {
+        match &self.layers[layer].mixer {
+            Mixer::Attention(attention) => &attention.o,
+            Mixer::Mla(mla) => &mla.o,
+            Mixer::Kda(kda) => &kda.common.o,
+            Mixer::GatedDelta(delta) => &delta.common.o,
+        }
     }
 
     /// Weight of the norm before the head.
@@ -242,213 +184,87 @@ impl Model {
         }
     }
 
-    /// Bytes of weights that one decoded token reads, the embedding row excepted.
+    /// Bytes of weights that one decoded token reads, rows of embeddings excepted; of experts, those that run.
     pub fn weight_bytes_per_token(&self) -> u64 {
         let layers: usize = self.layers.iter().map(Layer::n_bytes).sum();
-        (layers + self.unembedding().n_bytes()) as u64
+        let streams = self
+            .altup
+            .iter()
+            .flat_map(|stack| stack.project.iter().chain(&stack.unembed));
+        let per_layer = self.per_layer.iter().map(|table| &table.projection);
+        let others: usize = streams.chain(per_layer).map(Matrix::n_bytes).sum();
+        (layers + others + self.unembedding().n_bytes()) as u64
+    }
+}
+
+impl DenseFfn {
+    fn view(&self) -> FfnView<'_> {
+        FfnView {
+            part: self.part,
+            first_feature: self.first_feature,
+            gate: self.gate.as_ref().unwrap_or(&self.up),
+            up: &self.up,
+            down: &self.down,
+        }
+    }
+
+    fn n_bytes(&self) -> usize {
+        let gate = self.gate.as_ref().map_or(0, Matrix::n_bytes);
+        gate + self.up.n_bytes() + self.down.n_bytes()
+    }
+}
+
+impl Ffn {
+    fn n_bytes(&self) -> usize {
+        let Some(moe) = &self.moe else {
+            return self.parts.iter().map(DenseFfn::n_bytes).sum();
+        };
+        let is_expert = |part: &&DenseFfn| matches!(part.part, FfnPart::Expert(_));
+        let experts: usize = self
+            .parts
+            .iter()
+            .filter(is_expert)
+            .map(DenseFfn::n_bytes)
+            .sum();
+        let always: usize = self
+            .parts
+            .iter()
+            .filter(|part| !is_expert(part))
+            .map(DenseFfn::n_bytes)
+            .sum();
+        let (active, all) = (moe.spec.n_active as usize, moe.spec.n_experts as usize);
+        experts / all * active + always + moe.router.n_bytes()
     }
 }
 
 impl Layer {
     fn n_bytes(&self) -> usize {
-        let (attention, ffn) = (&self.attention, &self.ffn);
-        [
-            &attention.q,
-            &attention.k,
-            &attention.v,
-            &attention.o,
-            &ffn.up,
-            &ffn.down,
-        ]
-        .into_iter()
-        .chain(&ffn.gate)
-        .map(Matrix::n_bytes)
-        .sum()
+        self.mixer.n_bytes() + self.ffn.n_bytes()
     }
 }
 
-fn distinct_ropes(spec: &ModelSpec) -> Vec<RopeSpec> {
-    let mut ropes = Vec::new();
-    for layer in &spec.layers {
-        if let Mixer::Attention(AttentionSpec {
-            rope: Some(rope), ..
-        }) = &layer.mixer
-            && !ropes.contains(rope)
-        {
-            ropes.push(rope.clone());
-        }
-    }
-    ropes
-}
-
-struct Loader<'a> {
-    checkpoint: &'a Checkpoint,
-}
-
-impl Loader<'_> {
-    fn matrix(&self, role: TensorRole) -> Result<Matrix, EngineError> {
-        let tensor = self.checkpoint.tensor(role)?;
-        let dim = |i: usize| usize::try_from(tensor.shape[i]).expect("a mapped tensor fits memory");
-        let order = match tensor.rows {
-            StoredRows::Canonical => RowOrder::Stored,
-            StoredRows::Interleaved { d_head } => RowOrder::Interleaved {
-                head_dim: d_head as usize,
-            },
-        };
-        let matrix = Matrix {
-            bytes: tensor.bytes,
-            format: tensor.format,
-            rows: dim(0),
-            cols: dim(1),
-            order,
-        };
-        MatrixView::new(matrix.format, matrix.rows, matrix.cols, &matrix.bytes).map_err(
-            |source| EngineError::Matrix {
-                tensor: tensor.name,
-                source,
-            },
-        )?;
-        Ok(matrix)
-    }
-
-    fn vector(&self, role: TensorRole) -> Result<Vec<f32>, EngineError> {
-        Ok(self.checkpoint.tensor(role)?.to_f32())
-    }
-
-    fn norm(&self, role: TensorRole, spec: NormSpec) -> Result<Norm, EngineError> {
-        let weight = match spec.weight {
-            NormWeight::Absent => None,
-            NormWeight::Plain | NormWeight::PlusOne => Some(self.vector(role)?),
-        };
-        Ok(Norm {
-            kind: spec.kind,
-            eps: spec.eps,
-            weight,
-        })
-    }
-}
-
-struct LayerLoader<'a> {
-    load: &'a Loader<'a>,
-    layer: usize,
-}
-
-impl LayerLoader<'_> {
-    fn role(&self, tensor: LayerTensor) -> TensorRole {
-        TensorRole::Layer(
-            u32::try_from(self.layer).expect("layer counts are u32"),
-            tensor,
-        )
-    }
-
-    fn matrix(&self, tensor: LayerTensor) -> Result<Matrix, EngineError> {
-        self.load.matrix(self.role(tensor))
-    }
-
-    fn vector_if(
-        &self,
-        present: bool,
-        tensor: LayerTensor,
-    ) -> Result<Option<Vec<f32>>, EngineError> {
-        if present {
-            Ok(Some(self.load.vector(self.role(tensor))?))
-        } else {
-            Ok(None)
-        }
-    }
-
-    fn norm(&self, tensor: LayerTensor, spec: NormSpec) -> Result<Norm, EngineError> {
-        self.load.norm(self.role(tensor), spec)
-    }
-
-    fn block(&self, block: &BlockShape) -> Result<Block, EngineError> {
-        Ok(match block {
-            BlockShape::PreNorm { mixer, ffn } => Block::Sequential {
-                mixer: Some(self.norm(LayerTensor::MixerNorm, *mixer)?),
-                mixer_post: None,
-                ffn: Some(self.norm(LayerTensor::FfnNorm, *ffn)?),
-                ffn_post: None,
-            },
-            BlockShape::Sandwich {
-                mixer,
-                mixer_post,
-                ffn,
-                ffn_post,
-            } => Block::Sequential {
-                mixer: Some(self.norm(LayerTensor::MixerNorm, *mixer)?),
-                mixer_post: Some(self.norm(LayerTensor::MixerPostNorm, *mixer_post)?),
-                ffn: Some(self.norm(LayerTensor::FfnNorm, *ffn)?),
-                ffn_post: Some(self.norm(LayerTensor::FfnPostNorm, *ffn_post)?),
-            },
-            BlockShape::PostNorm {
-                mixer_post,
-                ffn_post,
-            } => Block::Sequential {
-                mixer: None,
-                mixer_post: Some(self.norm(LayerTensor::MixerPostNorm, *mixer_post)?),
-                ffn: None,
-                ffn_post: Some(self.norm(LayerTensor::FfnPostNorm, *ffn_post)?),
-            },
-            BlockShape::Parallel { norm } => Block::Parallel {
-                norm: self.norm(LayerTensor::MixerNorm, *norm)?,
-            },
-        })
-    }
-
-    fn attention(
-        &self,
-        spec: &AttentionSpec,
-        ropes: &[RopeSpec],
-    ) -> Result<Attention, EngineError> {
-        let (qkv_bias, o_bias) = match spec.bias {
-            AttentionBias::Absent => (false, false),
-            AttentionBias::Qkv => (true, false),
-            AttentionBias::Qkvo => (true, true),
-        };
-        let qk_norm = match spec.qk_norm {
-            QkNorm::Absent => None,
-            QkNorm::PerHead(norm) | QkNorm::FullWidth(norm) => Some((
-                self.norm(LayerTensor::QNorm, norm)?,
-                self.norm(LayerTensor::KNorm, norm)?,
-            )),
-        };
-        Ok(Attention {
-            q: self.matrix(LayerTensor::Q)?,
-            k: self.matrix(LayerTensor::K)?,
-            v: self.matrix(LayerTensor::V)?,
-            o: self.matrix(LayerTensor::O)?,
-            q_bias: self.vector_if(qkv_bias, LayerTensor::QBias)?,
-            k_bias: self.vector_if(qkv_bias, LayerTensor::KBias)?,
-            v_bias: self.vector_if(qkv_bias, LayerTensor::VBias)?,
-            o_bias: self.vector_if(o_bias, LayerTensor::OBias)?,
-            qk_norm,
-            rope: spec
-                .rope
-                .as_ref()
-                .and_then(|rope| ropes.iter().position(|known| known == rope)),
-            spec: spec.clone(),
-        })
-    }
-
-    fn ffn(&self, ffn: &Ffn) -> Result<DenseFfn, EngineError> {
-        let (spec, gate) = match ffn {
-            Ffn::Gated(spec) => (*spec, Some(self.matrix(LayerTensor::Gate)?)),
-            Ffn::Plain(spec) => (*spec, None),
-            Ffn::Moe(_) => {
-                return Err(EngineError::Unsupported {
-                    layer: self.layer,
-                    axis: "a mixture of experts",
-                });
+impl Mixer {
+    fn n_bytes(&self) -> usize {
+        let mut matrices: Vec<&Matrix> = Vec::new();
+        match self {
+            Self::Attention(a) => {
+                matrices.extend([&a.q, &a.o]);
+                matrices.extend(a.k.iter().chain(&a.v).chain(&a.gate));
             }
-        };
-        Ok(DenseFfn {
-            gate_bias: self.vector_if(spec.bias && gate.is_some(), LayerTensor::GateBias)?,
-            up_bias: self.vector_if(spec.bias, LayerTensor::UpBias)?,
-            down_bias: self.vector_if(spec.bias, LayerTensor::DownBias)?,
-            up: self.matrix(LayerTensor::Up)?,
-            down: self.matrix(LayerTensor::Down)?,
-            spec,
-            gate,
-        })
+            Self::Mla(m) => {
+                matrices.extend([&m.q, &m.kv_a, &m.kv_b, &m.o]);
+                matrices.extend(m.q_latent.iter().map(|(latent, _)| latent));
+            }
+            Self::Kda(k) => {
+                let c = &k.common;
+                matrices.extend([&c.q, &c.k, &c.v, &c.beta, &c.o]);
+                matrices.extend([&k.decay.0, &k.decay.1, &k.out_gate.0, &k.out_gate.1]);
+            }
+            Self::GatedDelta(d) => {
+                let c = &d.common;
+                matrices.extend([&c.q, &c.k, &c.v, &c.beta, &c.o, &d.decay, &d.out_gate]);
+            }
+        }
+        matrices.into_iter().map(Matrix::n_bytes).sum()
     }
 }

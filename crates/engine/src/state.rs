@@ -1,49 +1,78 @@
 //! What a sequence remembers between steps.
 //!
-//! One kind for now: every key and value in f32, exact, append-only. Rows of layers with a window are kept too; the mask
-//! decides what is seen. Memory: `2 * n_layers * n_kv_heads * d_head * 4` bytes per position.
+//! Two kinds, both exact and in f32. Attention keeps every key and value; rows of layers with a window are kept too, the
+//! mask decides what is seen. Recurrent mixers keep one matrix per head and the last inputs of their convolutions, which
+//! do not grow. Latent attention keeps keys and values expanded. Memory of attention:
+//! `4 * n_layers * (n_kv_heads * (d_key + d_value))` bytes per position.
 
-use larql_models::spec::{Mixer, ModelSpec};
+use larql_models::spec::{AttentionSpec, KvSource, Mixer, ModelSpec, RopeScaling, RopeSpec};
+
+use crate::error::EngineError;
+use crate::rope::RopeLength;
 
 /// What a sequence remembers.
 #[derive(Debug, Clone)]
 pub struct SequenceState {
-    layers: Vec<KvRows>,
+    layers: Vec<LayerState>,
     n_positions: usize,
+    rope_length: RopeLength,
+    /// Longest sequence the chosen frequencies are for, where a model has two lists.
+    short_max: Option<usize>,
 }
 
-/// Keys and values of one layer, `[position, n_kv_heads * d_head]` each.
+/// What one layer remembers.
+#[derive(Debug, Clone)]
+pub(crate) enum LayerState {
+    /// Keys and values of every position.
+    Rows(KvRows),
+    /// A state that every position updates.
+    Recurrent(RecurrentState),
+    /// Nothing: the layer reads another one's keys and values.
+    Shared,
+}
+
+/// Keys and values of one layer, one row per position.
 #[derive(Debug, Clone)]
 pub(crate) struct KvRows {
-    width: usize,
+    key_width: usize,
+    value_width: usize,
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
+/// State of a recurrent mixer.
+#[derive(Debug, Clone)]
+pub(crate) struct RecurrentState {
+    /// Last `conv_width - 1` inputs of the convolutions over q, k and v, oldest first.
+    pub(crate) conv: [Vec<f32>; 3],
+    /// `[n_heads, d_key, d_value]`.
+    pub(crate) memory: Vec<f32>,
+}
+
 impl SequenceState {
-    /// An empty sequence of a model.
+    /// An empty sequence of a model. Where RoPE has two lists of frequencies, the short one: see
+    /// [`Self::with_length`].
     pub fn new(spec: &ModelSpec) -> Self {
-        let layers = spec
-            .layers
-            .iter()
-            .map(|layer| {
-                let width = match &layer.mixer {
-                    Mixer::Attention(attention) => {
-                        attention.n_kv_heads as usize * attention.d_head as usize
-                    }
-                    // Refused when the model is loaded.
-                    Mixer::Mla(_) | Mixer::Kda(_) | Mixer::GatedDelta(_) => 0,
-                };
-                KvRows {
-                    width,
-                    keys: Vec::new(),
-                    values: Vec::new(),
-                }
-            })
-            .collect();
+        Self::with_length(spec, 0)
+    }
+
+    /// An empty sequence that may grow to `n_positions`: where RoPE has two lists of frequencies, the length decides, once,
+    /// which of them the sequence uses.
+    pub fn with_length(spec: &ModelSpec, n_positions: usize) -> Self {
+        let original = spec.layers.iter().filter_map(original_context).min();
+        let rope_length = match original {
+            Some(original) if n_positions > original => RopeLength::Long,
+            Some(_) | None => RopeLength::Short,
+        };
         Self {
-            layers,
+            layers: spec
+                .layers
+                .iter()
+                .map(|layer| layer_state(&layer.mixer))
+                .collect(),
             n_positions: 0,
+            rope_length,
+            short_max: original.filter(|_| rope_length == RopeLength::Short),
         }
     }
 
@@ -52,49 +81,218 @@ impl SequenceState {
         self.n_positions
     }
 
+    /// Longest sequence the state was made for, where that changes what RoPE does.
+    pub(crate) fn n_positions_max(&self) -> Option<usize> {
+        self.short_max
+    }
+
+    /// Whether the sequence may grow to `n_positions` with the frequencies it began with.
+    pub fn may_reach(&self, n_positions: usize) -> bool {
+        self.short_max.is_none_or(|max| n_positions <= max)
+    }
+
     /// Forgets every position from `n_positions` on.
-    pub fn truncate(&mut self, n_positions: usize) {
-        for layer in &mut self.layers {
-            layer.keys.truncate(n_positions * layer.width);
-            layer.values.truncate(n_positions * layer.width);
+    ///
+    /// # Errors
+    /// A recurrent layer can forget all, or nothing.
+    pub fn truncate(&mut self, n_positions: usize) -> Result<(), EngineError> {
+        if n_positions >= self.n_positions {
+            return Ok(());
         }
-        self.n_positions = self.n_positions.min(n_positions);
+        let is_recurrent = |layer: &LayerState| matches!(layer, LayerState::Recurrent(_));
+        if n_positions > 0
+            && let Some(layer) = self.layers.iter().position(is_recurrent)
+        {
+            return Err(EngineError::CannotRewind { layer, n_positions });
+        }
+        for layer in &mut self.layers {
+            match layer {
+                LayerState::Rows(rows) => rows.truncate(n_positions),
+                LayerState::Recurrent(state) => state.clear(),
+                LayerState::Shared => {}
+            }
+        }
+        self.n_positions = n_positions;
+        Ok(())
     }
 
     /// Bytes held.
     pub fn n_bytes(&self) -> usize {
-        self.layers
-            .iter()
-            .map(|layer| (layer.keys.len() + layer.values.len()) * size_of::<f32>())
-            .sum()
+        let values = |layer: &LayerState| match layer {
+            LayerState::Rows(rows) => rows.keys.len() + rows.values.len(),
+            LayerState::Recurrent(state) => {
+                state.memory.len() + state.conv.iter().map(Vec::len).sum::<usize>()
+            }
+            LayerState::Shared => 0,
+        };
+        self.layers.iter().map(values).sum::<usize>() * size_of::<f32>()
     }
 
     pub(crate) fn n_layers(&self) -> usize {
         self.layers.len()
     }
 
-    pub(crate) fn layer(&self, layer: usize) -> &KvRows {
-        &self.layers[layer]
+    pub(crate) fn rope_length(&self) -> RopeLength {
+        self.rope_length
     }
 
+    /// Keys and values of a layer that keeps rows.
+    pub(crate) fn rows(&self, layer: usize) -> &KvRows {
+        match &self.layers[layer] {
+            LayerState::Rows(rows) => rows,
+            LayerState::Recurrent(_) | LayerState::Shared => {
+                unreachable!("attention reads rows only of layers that keep them")
+            }
+        }
+    }
+
+    /// Appends a position's key and value.
     pub(crate) fn push(&mut self, layer: usize, key: &[f32], value: &[f32]) {
-        self.layers[layer].keys.extend_from_slice(key);
-        self.layers[layer].values.extend_from_slice(value);
+        match &mut self.layers[layer] {
+            LayerState::Rows(rows) => {
+                rows.keys.extend_from_slice(key);
+                rows.values.extend_from_slice(value);
+            }
+            LayerState::Recurrent(_) | LayerState::Shared => {
+                unreachable!("attention keeps rows only in layers made for them")
+            }
+        }
+    }
+
+    /// State of a recurrent layer.
+    pub(crate) fn recurrent(&mut self, layer: usize) -> &mut RecurrentState {
+        match &mut self.layers[layer] {
+            LayerState::Recurrent(state) => state,
+            LayerState::Rows(_) | LayerState::Shared => {
+                unreachable!("a recurrent mixer has the state it was made with")
+            }
+        }
     }
 
     pub(crate) fn advance(&mut self, n: usize) {
         self.n_positions += n;
     }
+
+    /// What has to be kept to undo a pass that fails.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            recurrent: self
+                .layers
+                .iter()
+                .map(|layer| match layer {
+                    LayerState::Recurrent(state) => Some(state.clone()),
+                    LayerState::Rows(_) | LayerState::Shared => None,
+                })
+                .collect(),
+        }
+    }
+
+    /// Goes back to where a snapshot was taken; nothing but one failed pass has happened since.
+    pub(crate) fn restore(&mut self, snapshot: Snapshot) {
+        let n_positions = self.n_positions;
+        for (layer, kept) in self.layers.iter_mut().zip(snapshot.recurrent) {
+            match (layer, kept) {
+                (LayerState::Rows(rows), _) => rows.truncate(n_positions),
+                (LayerState::Recurrent(state), Some(kept)) => *state = kept,
+                (LayerState::Recurrent(_), None) | (LayerState::Shared, _) => {}
+            }
+        }
+    }
+}
+
+/// Recurrent states before a pass.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    recurrent: Vec<Option<RecurrentState>>,
+}
+
+fn layer_state(mixer: &Mixer) -> LayerState {
+    match mixer {
+        Mixer::Attention(AttentionSpec {
+            kv: KvSource::SharedFrom(_),
+            ..
+        }) => LayerState::Shared,
+        Mixer::Attention(attention) => {
+            let width = attention.n_kv_heads as usize * attention.d_head as usize;
+            LayerState::Rows(KvRows::new(width, width))
+        }
+        Mixer::Mla(mla) => {
+            let heads = mla.n_heads as usize;
+            let key = heads * (mla.d_nope + mla.d_rope) as usize;
+            LayerState::Rows(KvRows::new(key, heads * mla.d_value as usize))
+        }
+        Mixer::Kda(kda) => {
+            let (heads, d_head) = (kda.n_heads as usize, kda.d_head as usize);
+            let tail = (kda.conv_width as usize - 1) * heads * d_head;
+            LayerState::Recurrent(RecurrentState {
+                conv: [vec![0.0; tail], vec![0.0; tail], vec![0.0; tail]],
+                memory: vec![0.0; heads * d_head * d_head],
+            })
+        }
+        Mixer::GatedDelta(delta) => {
+            let (d_key, d_value) = (delta.d_key as usize, delta.d_value as usize);
+            let heads = delta.n_value_heads as usize;
+            let back = delta.conv_width as usize - 1;
+            let key = back * delta.n_key_heads as usize * d_key;
+            LayerState::Recurrent(RecurrentState {
+                conv: [
+                    vec![0.0; key],
+                    vec![0.0; key],
+                    vec![0.0; back * heads * d_value],
+                ],
+                memory: vec![0.0; heads * d_key * d_value],
+            })
+        }
+    }
+}
+
+/// Where a second list of frequencies begins, if the layer has one.
+fn original_context(layer: &larql_models::spec::LayerSpec) -> Option<usize> {
+    let rope = match &layer.mixer {
+        Mixer::Attention(attention) => attention.rope.as_ref(),
+        Mixer::Mla(mla) => mla.rope.as_ref(),
+        Mixer::Kda(_) | Mixer::GatedDelta(_) => None,
+    };
+    match rope {
+        Some(RopeSpec {
+            scaling: RopeScaling::LongRope {
+                original_context, ..
+            },
+            ..
+        }) => Some(*original_context as usize),
+        Some(_) | None => None,
+    }
 }
 
 impl KvRows {
+    fn new(key_width: usize, value_width: usize) -> Self {
+        Self {
+            key_width,
+            value_width,
+            keys: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    fn truncate(&mut self, n_positions: usize) {
+        self.keys.truncate(n_positions * self.key_width);
+        self.values.truncate(n_positions * self.value_width);
+    }
+
     /// The key of one position and K/V head.
-    pub(crate) fn key(&self, position: usize, head: usize, d_head: usize) -> &[f32] {
-        &self.keys[position * self.width + head * d_head..][..d_head]
+    pub(crate) fn key(&self, position: usize, head: usize, d_key: usize) -> &[f32] {
+        &self.keys[position * self.key_width + head * d_key..][..d_key]
     }
 
     /// The value of one position and K/V head.
-    pub(crate) fn value(&self, position: usize, head: usize, d_head: usize) -> &[f32] {
-        &self.values[position * self.width + head * d_head..][..d_head]
+    pub(crate) fn value(&self, position: usize, head: usize, d_value: usize) -> &[f32] {
+        &self.values[position * self.value_width + head * d_value..][..d_value]
+    }
+}
+
+impl RecurrentState {
+    fn clear(&mut self) {
+        self.memory.fill(0.0);
+        self.conv.iter_mut().for_each(|tail| tail.fill(0.0));
     }
 }

@@ -26,9 +26,12 @@ pub enum TapPoint {
     ResidMid,
     /// `[d_model]`: the FFN's input, after its norm.
     MlpIn,
-    /// `[d_mlp]`: the gate before the activation.
+    /// `[n_experts]`: the weight of each expert's output, zero where it does not run; only in layers with a router.
+    MoeWeights,
+    /// `[n_features]`: the gate before the activation; NaN for features of experts that do not run.
     MlpPre,
-    /// `[d_mlp]`: what each feature's down column is multiplied by.
+    /// `[n_features]`: what each feature's down column is multiplied by, the weight of its expert included; writing to
+    /// features of experts that do not run changes nothing.
     MlpPost,
     /// `[d_model]`: the FFN's output before a norm on it.
     MlpOutRaw,
@@ -44,7 +47,7 @@ pub enum TapPoint {
 
 impl TapPoint {
     /// Every point, in the order of execution.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::ResidPre,
         Self::AttnQ,
         Self::AttnK,
@@ -55,6 +58,7 @@ impl TapPoint {
         Self::AttnOut,
         Self::ResidMid,
         Self::MlpIn,
+        Self::MoeWeights,
         Self::MlpPre,
         Self::MlpPost,
         Self::MlpOutRaw,
@@ -77,6 +81,7 @@ impl TapPoint {
             Self::AttnOut => "attn_out",
             Self::ResidMid => "resid_mid",
             Self::MlpIn => "mlp.in",
+            Self::MoeWeights => "moe.weights",
             Self::MlpPre => "mlp.pre",
             Self::MlpPost => "mlp.post",
             Self::MlpOutRaw => "mlp_out.raw",

@@ -12,6 +12,7 @@ use larql_engine::{
 };
 use larql_formats::safetensors::SafetensorsFile;
 use larql_models::Checkpoint;
+use larql_models::spec::{BlockShape, Ffn, KvSource, Mixer};
 use larql_testkit::{FAMILIES, parity_fixture};
 
 fn model(name: &str) -> Model {
@@ -59,19 +60,45 @@ fn run_split(model: &Model, runtime: &mut Runtime, tokens: &[u32], lengths: &[us
     out
 }
 
+/// Tokens of the split test, and the window its models get where they have one.
+const SPLIT_TOKENS: usize = 48;
+const SPLIT_WINDOW: u32 = 8;
+
+/// A fixture whose windowed layers see [`SPLIT_WINDOW`] keys.
+fn windowed(name: &str) -> Model {
+    let from = parity_fixture(name);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(
+        from.join("model.safetensors"),
+        dir.path().join("model.safetensors"),
+    )
+    .unwrap();
+    let text = std::fs::read(from.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    if let Some(window) = config.get_mut("sliding_window")
+        && window.as_u64() == Some(9)
+    {
+        *window = SPLIT_WINDOW.into();
+    }
+    std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    Model::load(&Checkpoint::open(dir.path()).unwrap()).unwrap()
+}
+
 #[test]
 fn decode_equals_prefill_at_every_split() {
     for name in FAMILIES {
-        let (model, tokens) = (model(name), tokens(23, 1));
-        for profile in [Profile::Exact, Profile::Fast] {
-            let mut runtime = runtime(2, profile);
-            let whole = run_split(&model, &mut runtime, &tokens, &[23]);
-            for split in 1..23 {
-                let parts = run_split(&model, &mut runtime, &tokens, &[split, 23 - split]);
+        let (model, tokens) = (windowed(name), tokens(SPLIT_TOKENS, 1));
+        for (profile, step) in [(Profile::Exact, 1), (Profile::Fast, 12)] {
+            // One thread: these models are too small to share out, and the number of threads has its own test.
+            let mut runtime = runtime(1, profile);
+            let whole = run_split(&model, &mut runtime, &tokens, &[SPLIT_TOKENS]);
+            for split in (1..SPLIT_TOKENS).step_by(step) {
+                let lengths = [split, SPLIT_TOKENS - split];
+                let parts = run_split(&model, &mut runtime, &tokens, &lengths);
                 assert!(parts == whole, "{name} {profile:?}: split at {split}");
             }
             assert!(
-                run_split(&model, &mut runtime, &tokens, &[1; 23]) == whole,
+                run_split(&model, &mut runtime, &tokens, &[1; SPLIT_TOKENS]) == whole,
                 "{name} {profile:?}: one by one"
             );
         }
@@ -167,17 +194,34 @@ fn observing_every_point_changes_nothing() {
         )
         .unwrap();
         assert!(all_bits(&logits) == whole, "{name}");
-        let n_layers = model.spec().n_layers();
+        let spec = model.spec();
+        let layers_with = |has: fn(&larql_models::spec::LayerSpec) -> bool| {
+            spec.layers.iter().filter(|layer| has(layer)).count()
+        };
         for point in TapPoint::ALL {
             let seen = recorder
                 .rows()
                 .iter()
                 .filter(|row| row.point == point)
                 .count();
-            let layers = if matches!(point, TapPoint::FinalNorm | TapPoint::Logits) {
-                1
-            } else {
-                n_layers
+            let layers = match point {
+                TapPoint::FinalNorm | TapPoint::Logits => 1,
+                TapPoint::ResidMid => layers_with(|layer| match layer.block {
+                    BlockShape::Parallel { .. } => false,
+                    BlockShape::PreNorm { .. }
+                    | BlockShape::Sandwich { .. }
+                    | BlockShape::PostNorm { .. } => true,
+                }),
+                TapPoint::MoeWeights => layers_with(|layer| matches!(layer.ffn, Ffn::Moe(_))),
+                TapPoint::AttnPattern => layers_with(|layer| match layer.mixer {
+                    Mixer::Attention(_) | Mixer::Mla(_) => true,
+                    Mixer::Kda(_) | Mixer::GatedDelta(_) => false,
+                }),
+                TapPoint::AttnK | TapPoint::AttnV => layers_with(|layer| match &layer.mixer {
+                    Mixer::Attention(attention) => !matches!(attention.kv, KvSource::SharedFrom(_)),
+                    Mixer::Mla(_) | Mixer::Kda(_) | Mixer::GatedDelta(_) => true,
+                }),
+                _ => spec.n_layers(),
             };
             assert_eq!(seen, layers * tokens.len(), "{name}: {}", point.name());
         }
@@ -387,7 +431,14 @@ fn windows_hide_exactly_the_older_keys() {
 
 #[test]
 fn a_failed_pass_leaves_the_sequences_as_they_were() {
-    let (model, tokens) = (model("qwen3"), tokens(10, 10));
+    // Rows that only grow, and running states that a pass overwrites.
+    for name in ["qwen3", "gemma3n", "kimi-linear", "qwen3-next"] {
+        fails_and_resumes(name);
+    }
+}
+
+fn fails_and_resumes(name: &str) {
+    let (model, tokens) = (model(name), tokens(10, 10));
     let mut runtime = runtime(2, Profile::Exact);
     let mut states = [SequenceState::new(model.spec())];
     let run = |runtime: &mut Runtime,
@@ -424,7 +475,31 @@ fn a_failed_pass_leaves_the_sequences_as_they_were() {
     let resumed = run(&mut runtime, &mut states, &tokens[6..], None).unwrap();
     let mut fresh = [SequenceState::new(model.spec())];
     let whole = run(&mut runtime, &mut fresh, &tokens, None).unwrap();
-    assert!(bits(resumed.last(0).unwrap()) == bits(whole.last(0).unwrap()));
+    assert!(
+        bits(resumed.last(0).unwrap()) == bits(whole.last(0).unwrap()),
+        "{name}"
+    );
+}
+
+#[test]
+fn a_running_state_goes_back_to_the_start_or_not_at_all() {
+    let (model, tokens) = (model("qwen3-next"), tokens(9, 11));
+    let mut runtime = runtime(2, Profile::Exact);
+    let mut states = [SequenceState::new(model.spec())];
+    let input = [SequenceInput {
+        tokens: &tokens,
+        logits: WantedLogits::Last,
+    }];
+    let first = forward(&model, &mut runtime, &input, &mut states, None).unwrap();
+    let error = states[0].truncate(4).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "layer 0 keeps a running state, which cannot go back to position 4"
+    );
+    assert_eq!(states[0].n_positions(), 9);
+    states[0].truncate(0).unwrap();
+    let again = forward(&model, &mut runtime, &input, &mut states, None).unwrap();
+    assert!(bits(first.last(0).unwrap()) == bits(again.last(0).unwrap()));
 }
 
 #[test]

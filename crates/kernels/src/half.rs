@@ -1,6 +1,6 @@
 //! Half-precision bit patterns to `f32`; exact, as every f16 and bf16 is an f32.
 //!
-//! The reverse direction is not here: nothing in this crate stores halves.
+//! The reverse direction is in the encoders.
 
 /// The value of an IEEE half.  A signaling NaN becomes quiet, as the hardware conversion makes it.
 #[inline(always)]

@@ -34,6 +34,7 @@
 
 mod activations;
 mod arch;
+mod encode;
 mod format;
 mod half;
 mod linear;
@@ -43,6 +44,7 @@ mod team;
 
 pub use activations::{Activations, Arithmetic, has_integer_kernel};
 pub use arch::{Isa, Kernels};
+pub use encode::{EncodeError, encode, f32_to_bf16, f32_to_f16, has_encoder};
 pub use format::Format;
 pub use half::{bf16_to_f32, f16_to_f32};
 pub use linear::{LinearJob, linear};

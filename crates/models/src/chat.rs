@@ -6,7 +6,7 @@
 //!
 //! The one idea: [`ChatTemplate::encode`] renders twice, once with placeholders for the contents. The
 //! second rendering tells which bytes of the first were typed by someone; in those, `<|im_end|>` is
-//! ten ordinary characters.
+//! ten ordinary characters. A template that rewrites contents is refused only if one of them has a marker.
 
 use std::ops::Range;
 
@@ -16,10 +16,11 @@ use minijinja::{Environment, ErrorKind, context};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::tokenizer::{Bos, Tokenizer, TokenizerError};
+use crate::tokenizer::{Bos, EncodeSpecial, Tokenizer, TokenizerError};
 
 mod clock;
 mod json;
+mod python;
 
 /// The longest template in use has 20 kB.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
@@ -93,9 +94,9 @@ pub enum ChatError {
         /// Its role.
         role: String,
     },
-    /// The template rewrites contents, so what was typed cannot be told from what it wrote.
+    /// The template rewrites contents, and they have or become markers, which cannot be told from its own.
     #[error(
-        "the chat template rewrites the contents of its messages, so they cannot be kept apart from its markers"
+        "the chat template rewrites the contents of its messages, so the markers in them cannot be kept apart from its own"
     )]
     ContentChanged,
     /// The contents use the private characters that mark them.
@@ -136,8 +137,9 @@ impl ChatTemplate {
             .map_err(ChatError::Syntax)?;
         environment.set_syntax(syntax);
         environment.set_fuel(Some(MAX_INSTRUCTIONS));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(python::method);
+        environment.add_test("iterable", |value: &Value| python::is_iterable(value));
+        environment.add_test("sequence", |value: &Value| python::is_sequence(value));
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", tojson);
@@ -196,7 +198,7 @@ impl ChatTemplate {
     /// if the model wants one and the template did not write it.
     ///
     /// # Errors
-    /// As [`Self::render`], and if the template drops or rewrites a content.
+    /// As [`Self::render`], and if the template drops a content, or rewrites contents that have markers.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
@@ -206,9 +208,40 @@ impl ChatTemplate {
         let text = self.render(messages, generation_prompt)?;
         let placeholders = Placeholders::for_messages(messages)?;
         let marked = self.render(&placeholders.messages(messages), generation_prompt)?;
-        let scaffold = scaffold_ranges(&text, &marked, messages, &placeholders)?;
-        Ok(tokenizer.encode_scaffold(&text, &scaffold, Bos::Model)?)
+        match scaffold_ranges(&text, &marked, messages, &placeholders) {
+            Ok(scaffold) => Ok(tokenizer.encode_scaffold(&text, &scaffold, Bos::Model)?),
+            Err(error @ ChatError::ContentChanged) => {
+                let scaffold = placeholders.blanked(&marked);
+                encode_rewritten(tokenizer, &text, &scaffold, messages)?.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// The ids of a rendering whose contents the template rewrote: only if nobody typed a marker, and the rewriting
+/// made none, so that all markers are those of `scaffold`, the rendering with blanks for contents.
+fn encode_rewritten(
+    tokenizer: &Tokenizer,
+    text: &str,
+    scaffold: &str,
+    messages: &[Message],
+) -> Result<Option<Vec<u32>>, TokenizerError> {
+    let markers = |text: &str| -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = tokenizer.encode(text, EncodeSpecial::Markers, Bos::Never)?;
+        ids.retain(|id| tokenizer.is_control(*id));
+        Ok(ids)
+    };
+    for message in messages {
+        if !markers(&message.content)?.is_empty() {
+            return Ok(None);
+        }
+    }
+    if markers(scaffold)? != markers(text)? {
+        return Ok(None);
+    }
+    let ids = tokenizer.encode(text, EncodeSpecial::Markers, Bos::Model)?;
+    Ok(Some(ids))
 }
 
 fn check_roles(messages: &[Message]) -> Result<(), ChatError> {
@@ -243,14 +276,27 @@ fn strftime_now(format: &str) -> Result<String, minijinja::Error> {
 
 /// Python's `json.dumps` without ASCII escapes; the crate's own filter escapes for HTML.
 fn tojson(value: Value, indent: Option<usize>, kwargs: Kwargs) -> Result<Value, minijinja::Error> {
+    if value.is_undefined() {
+        return Err(minijinja::Error::new(
+            ErrorKind::UndefinedError,
+            "tojson: the value is undefined",
+        ));
+    }
     let indent = match indent {
         Some(indent) => Some(indent),
         None => kwargs.get("indent")?,
     };
-    // Both keys are defaults in the callers' use of json.dumps.
-    let _: Option<bool> = kwargs.get("ensure_ascii")?;
+    let mut layout = json::Layout::of_indent(indent);
+    layout.ensure_ascii = kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
+    layout.sort_keys = kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
+    if let Some(separators) = kwargs.get::<Option<Vec<String>>>("separators")? {
+        let [item, key] = <[String; 2]>::try_from(separators).map_err(|_| {
+            minijinja::Error::new(ErrorKind::InvalidOperation, "tojson: separators are two")
+        })?;
+        layout.separators = (item, key);
+    }
     kwargs.assert_all_used()?;
-    let text = json::dumps(&value, indent).map_err(|source| {
+    let text = json::dumps(&value, &layout).map_err(|source| {
         minijinja::Error::new(ErrorKind::BadSerialization, "tojson").with_source(source)
     })?;
     Ok(Value::from_safe_string(text))
@@ -346,6 +392,15 @@ impl Placeholders {
             },
         };
         messages.iter().enumerate().map(content).collect()
+    }
+
+    /// `text` with a space for each character of a placeholder.
+    fn blanked(&self, text: &str) -> String {
+        let block = self.base..self.base + PLACEHOLDER_CHARS;
+        let is_ours = |c: char| block.contains(&u32::from(c));
+        text.chars()
+            .map(|c| if is_ours(c) { ' ' } else { c })
+            .collect()
     }
 
     /// The index and the byte range of the first placeholder in `text`.

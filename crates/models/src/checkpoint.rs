@@ -15,10 +15,16 @@ use serde_json::{Map, Value};
 
 use crate::config::RawConfig;
 use crate::error::ModelError;
-use crate::families::{self, Family, GgufFacts, GgufRopeRows, gguf_name, hf_name};
-use crate::roles::{LayerTensor, Needed, TensorRole, needed_tensors};
-use crate::spec::{ModelSpec, NormWeight};
-use crate::tokenizer::{GgufVocab, HfTokenizerConfig, Tokenizer};
+use crate::families::{self, Family, GgufFacts, GgufRopeRows};
+use crate::layout::{Form, Layout, Names, Run, arrange};
+use crate::roles::{Needed, StoredValue, TensorRole, needed_tensors};
+use crate::spec::ModelSpec;
+use crate::stored::{Piece, StoredRows, StoredTensor, gather, row_bytes};
+use crate::to_gguf::GgufContent;
+use crate::tokenizer::{
+    GgufTokenizer, GgufVocab, HfTokenizerConfig, HfTokenizerFiles, Tokenizer, TokenizerError,
+    gguf_metadata,
+};
 
 /// Largest JSON file read beside the weights; tokenizers of 262,144 tokens take 35 MB.
 const JSON_BYTES_MAX: u64 = 256 << 20;
@@ -29,7 +35,8 @@ pub struct Checkpoint {
     origin: PathBuf,
     spec: ModelSpec,
     container: Container,
-    located: HashMap<TensorRole, Located>,
+    located: Arc<HashMap<TensorRole, Located>>,
+    layouts: Arc<Vec<Layout>>,
     ignored: Vec<IgnoredTensor>,
     notes: Vec<String>,
 }
@@ -66,49 +73,12 @@ pub struct IgnoredTensor {
 /// Where a role's tensor lies and how its container stores it.
 #[derive(Debug, Clone)]
 struct Located {
-    info: TensorInfo,
+    /// Index among the layouts, and the rows there.
+    pieces: Vec<(usize, Run)>,
+    format: Format,
+    shape: Vec<u64>,
     rows: StoredRows,
-    norm: StoredNorm,
-}
-
-/// Order of a stored tensor's rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoredRows {
-    /// As the engine wants them.
-    Canonical,
-    /// Within each head of this width, the two halves of RoPE's pairs alternate.
-    Interleaved {
-        /// Width of a head.
-        d_head: u32,
-    },
-}
-
-/// What a stored norm weight lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoredNorm {
-    /// Nothing: it multiplies as it is.
-    Effective,
-    /// One has to be added.
-    MinusOne,
-}
-
-/// A tensor as it is stored, with what it takes to read it canonically.
-#[derive(Debug, Clone)]
-pub struct StoredTensor {
-    /// What it is for.
-    pub role: TensorRole,
-    /// Its name in the container.
-    pub name: String,
-    /// Its block format.
-    pub format: Format,
-    /// Logical shape, outermost first.
-    pub shape: Vec<u64>,
-    /// Order of its rows.
-    pub rows: StoredRows,
-    /// What its values lack, if it is a norm.
-    pub norm: StoredNorm,
-    /// Its bytes, mapped.
-    pub bytes: Bytes,
+    value: StoredValue,
 }
 
 impl Checkpoint {
@@ -187,7 +157,7 @@ impl Checkpoint {
             weights,
             config,
         }));
-        let mut checkpoint = Self::account(path, spec, container)?;
+        let mut checkpoint = Self::account(path, spec, container, GgufContent::Whole)?;
         notes.extend(strays(path, &checkpoint));
         checkpoint.notes = notes;
         Ok(checkpoint)
@@ -199,10 +169,11 @@ impl Checkpoint {
     /// As [`Checkpoint::open`].
     pub fn from_gguf(file: GgufFile, path: &Path) -> Result<Self, ModelError> {
         let spec = spec_from_gguf(&path.display().to_string(), &file)?;
-        Self::account(path, spec, Container::Gguf(Arc::new(file)))
+        Self::from_gguf_with_spec(file, path, spec, GgufContent::Whole)
     }
 
-    /// Takes a GGUF file as the weights of a spec that is known from elsewhere, as a vindex does.
+    /// Takes a GGUF file as the weights of a spec that is known from elsewhere, as a vindex does; `content` says how much
+    /// of the model it holds.
     ///
     /// # Errors
     /// Names tensors that do not fit the spec.
@@ -210,57 +181,55 @@ impl Checkpoint {
         file: GgufFile,
         path: &Path,
         spec: ModelSpec,
+        content: GgufContent,
     ) -> Result<Self, ModelError> {
-        Self::account(path, spec, Container::Gguf(Arc::new(file)))
+        Self::account(path, spec, Container::Gguf(Arc::new(file)), content)
     }
 
     /// Matches the container's tensors with the spec's needs.
-    fn account(path: &Path, spec: ModelSpec, container: Container) -> Result<Self, ModelError> {
+    fn account(
+        path: &Path,
+        spec: ModelSpec,
+        container: Container,
+        content: GgufContent,
+    ) -> Result<Self, ModelError> {
         let origin = path.display().to_string();
-        let family =
-            families::by_name(&spec.family).ok_or_else(|| ModelError::UnknownModelType {
-                origin: origin.clone(),
-                model_type: spec.family.clone(),
-                known: families::FAMILIES
-                    .iter()
-                    .map(|f| f.name)
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })?;
-        let needed = needed_tensors(&spec).map_err(|axis| ModelError::UnknownKeys {
-            origin: origin.clone(),
-            keys: vec![axis.to_string()],
-        })?;
+        let family = families::of_spec(&origin, &spec)?;
+        let mut needed = needs(&origin, &spec)?;
+        needed.retain(|need| content.includes(need.role));
         let infos: HashMap<&str, &TensorInfo> = container
             .tensors()
             .iter()
             .map(|info| (info.name.as_str(), info))
             .collect();
-        let prefix = container.hf_prefix();
-        let mut located = HashMap::new();
-        let (mut used, mut missing) = (HashSet::new(), Vec::new());
-        for need in &needed {
-            let name = match &container {
-                Container::Gguf(_) => gguf_name(need.role),
-                Container::HuggingFace(_) => {
-                    hf_name(family, prefix, need.role).unwrap_or_else(|| need.role.to_string())
-                }
-            };
-            match infos.get(name.as_str()) {
-                None => missing.push(name),
-                Some(info) => {
-                    located.insert(need.role, locate(&origin, &container, family, need, info)?);
-                    used.insert(info.name.clone());
-                }
+        let exists = |name: &str| infos.contains_key(name);
+        let (layouts, missing) = match &container {
+            Container::Gguf(_) => {
+                let names = Names {
+                    prefix: "",
+                    layers: "blk.",
+                    rules: &family.gguf_names(),
+                };
+                arrange(&spec, &needed, &names, &exists)
+            }
+            Container::HuggingFace(_) => {
+                let names = family.hf.below(family.hf.prefix(&exists));
+                arrange(&spec, &needed, &names, &exists)
+            }
+        };
+        let mut used: HashSet<&str> = HashSet::new();
+        for layout in &layouts {
+            used.insert(&layout.name);
+            if let Form::Mxfp4Pairs { scales } = &layout.form {
+                used.insert(scales);
             }
         }
         let (mut ignored, mut unexpected) = (Vec::new(), Vec::new());
-        for info in container
-            .tensors()
-            .iter()
-            .filter(|info| !used.contains(&info.name))
-        {
-            match ignored_because(&info.name, &spec) {
+        for info in container.tensors() {
+            if used.contains(info.name.as_str()) {
+                continue;
+            }
+            match ignored_because(&info.name, &spec, family) {
                 Some(reason) => ignored.push(IgnoredTensor {
                     name: info.name.clone(),
                     reason,
@@ -271,15 +240,17 @@ impl Checkpoint {
         if !missing.is_empty() || !unexpected.is_empty() {
             return Err(ModelError::Tensors {
                 origin,
-                missing,
+                missing: missing.into_iter().map(|missing| missing.name).collect(),
                 unexpected,
             });
         }
+        let located = locate(&origin, &container, family, &needed, &layouts, &infos)?;
         Ok(Self {
             origin: path.to_owned(),
             spec,
+            located: Arc::new(located),
+            layouts: Arc::new(layouts),
             container,
-            located,
             ignored,
             notes: Vec::new(),
         })
@@ -341,61 +312,118 @@ impl Checkpoint {
     /// A role's tensor.
     ///
     /// # Errors
-    /// If the spec does not need the role, or the stored type is no weight.
+    /// If the spec does not need the role.
     pub fn tensor(&self, role: TensorRole) -> Result<StoredTensor, ModelError> {
-        let origin = || self.origin.display().to_string();
+        self.tensor_from(role, &|name| self.container.data(name))
+    }
+
+    /// As [`Self::tensor`], with the bytes of a container's tensor taken from `data`: a caller that maps the files anew
+    /// from time to time keeps pages that were read from adding up.
+    ///
+    /// # Errors
+    /// As [`Self::tensor`], and what `data` returns.
+    pub fn tensor_from(
+        &self,
+        role: TensorRole,
+        data: &dyn Fn(&str) -> Result<Bytes, ModelError>,
+    ) -> Result<StoredTensor, ModelError> {
         let located = self
             .located
             .get(&role)
             .ok_or_else(|| ModelError::NoTensor {
-                origin: origin(),
+                origin: self.origin.display().to_string(),
                 role: role.to_string(),
             })?;
-        let format = format_of(located.info.dtype).ok_or_else(|| ModelError::Dtype {
-            origin: origin(),
-            tensor: located.info.name.clone(),
-            dtype: located.info.dtype.name().to_owned(),
-        })?;
+        let pieces: Vec<Piece<'_>> = located
+            .pieces
+            .iter()
+            .map(|(layout, run)| Piece {
+                layout: &self.layouts[*layout],
+                run: *run,
+                format: located.format,
+            })
+            .collect();
         Ok(StoredTensor {
             role,
-            name: located.info.name.clone(),
-            format,
-            shape: located.info.shape.clone(),
+            name: pieces[0].layout.name.clone(),
+            format: located.format,
+            shape: located.shape.clone(),
             rows: located.rows,
-            norm: located.norm,
-            bytes: self.container.data(&located.info.name)?,
+            value: located.value,
+            bytes: gather(&pieces, data)?,
         })
+    }
+
+    /// Stored type of a role's tensor, without touching its bytes.
+    pub fn format(&self, role: TensorRole) -> Option<Format> {
+        self.located.get(&role).map(|located| located.format)
+    }
+
+    /// How the container's tensors are made of roles.
+    pub fn layouts(&self) -> &[Layout] {
+        &self.layouts
     }
 
     /// Bytes of all needed tensors as stored.
     pub fn weight_bytes(&self) -> u64 {
-        self.located
-            .values()
-            .map(|located| located.info.n_bytes)
-            .sum()
+        self.located.values().map(Located::n_bytes).sum()
     }
 
     /// Elements of all needed tensors.
     pub fn n_params(&self) -> u64 {
-        self.located
-            .values()
-            .map(|located| located.info.shape.iter().product::<u64>())
-            .sum()
+        self.located.values().map(Located::n_values).sum()
     }
 
     /// Elements and bytes by stored type.
     pub fn dtypes(&self) -> BTreeMap<&'static str, (u64, u64)> {
         let mut by_type = BTreeMap::new();
         for located in self.located.values() {
-            let entry: &mut (u64, u64) = by_type.entry(located.info.dtype.name()).or_default();
-            entry.0 += located.info.shape.iter().product::<u64>();
-            entry.1 += located.info.n_bytes;
+            let entry: &mut (u64, u64) = by_type.entry(located.format.name()).or_default();
+            entry.0 += located.n_values();
+            entry.1 += located.n_bytes();
         }
         by_type
     }
 }
 
+impl Located {
+    fn n_values(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    fn n_bytes(&self) -> u64 {
+        let cols = self.shape[1..].iter().product();
+        self.shape[0] * row_bytes(self.format, cols) as u64
+    }
+}
+
 impl HfFolder {
+    /// The tokenizer as the keys that a GGUF file carries, if the folder has one; the inner error is a tokenizer that GGUF
+    /// cannot hold.
+    ///
+    /// # Errors
+    /// If a file is there and cannot be read.
+    pub fn gguf_tokenizer(
+        &self,
+        d_vocab: u32,
+    ) -> Result<Option<Result<GgufTokenizer, TokenizerError>>, ModelError> {
+        let json = self.path.join("tokenizer.json");
+        if !json.is_file() {
+            return Ok(None);
+        }
+        let pieces = self.path.join("tokenizer.model");
+        let pieces = match pieces.is_file() {
+            true => Some(read_limited(&pieces)?),
+            false => None,
+        };
+        let files = HfTokenizerFiles {
+            tokenizer_json: &read_limited(&json)?,
+            config: &self.tokenizer_files()?,
+            sentencepiece: pieces.as_deref(),
+        };
+        Ok(Some(gguf_metadata(&files, d_vocab)))
+    }
+
     /// What the files beside tokenizer.json say.
     ///
     /// # Errors
@@ -432,116 +460,143 @@ impl Container {
         }
     }
 
-    fn data(&self, name: &str) -> Result<Bytes, ModelError> {
+    pub(crate) fn data(&self, name: &str) -> Result<Bytes, ModelError> {
         Ok(match self {
             Self::Gguf(file) => file.data(name)?,
             Self::HuggingFace(folder) => folder.weights.data(name)?,
         })
     }
-
-    /// What stands before `layers.0` in the names; wrappers for several modalities nest the decoder.
-    fn hf_prefix(&self) -> &'static str {
-        const PREFIXES: &[&str] = &["model.", "language_model.model.", "model.language_model."];
-        let has = |prefix: &str| {
-            self.tensors()
-                .iter()
-                .any(|info| info.name == format!("{prefix}embed_tokens.weight"))
-        };
-        PREFIXES
-            .iter()
-            .copied()
-            .find(|prefix| has(prefix))
-            .unwrap_or("model.")
-    }
 }
 
-impl StoredTensor {
-    /// All values as the engine wants them: rows in canonical order, norms as they multiply.
-    ///
-    /// # Panics
-    /// If the bytes are fewer than the shape needs, which opening has checked.
-    pub fn to_f32(&self) -> Vec<f32> {
-        let n = usize::try_from(self.shape.iter().product::<u64>())
-            .expect("a mapped tensor fits memory");
-        let mut values = vec![0.0; n];
-        decode(self.format, &self.bytes, &mut values);
-        match self.norm {
-            StoredNorm::Effective => {}
-            StoredNorm::MinusOne => values.iter_mut().for_each(|w| *w += 1.0),
-        }
-        match self.rows {
-            StoredRows::Canonical => values,
-            StoredRows::Interleaved { d_head } => {
-                let width =
-                    values.len() / self.shape.first().map_or(1, |rows| (*rows).max(1) as usize);
-                let mut canonical = vec![0.0; values.len()];
-                for (stored, row) in values.chunks_exact(width.max(1)).enumerate() {
-                    let logical = canonical_row(stored, d_head as usize);
-                    canonical[logical * width..(logical + 1) * width].copy_from_slice(row);
-                }
-                canonical
-            }
-        }
-    }
+/// Every tensor that a spec needs.
+pub(crate) fn needs(origin: &str, spec: &ModelSpec) -> Result<Vec<Needed>, ModelError> {
+    needed_tensors(spec).map_err(|source| ModelError::Spec {
+        origin: origin.to_owned(),
+        source,
+    })
 }
 
-/// Canonical index of an interleaved row: within a head, row `2 i + j` is dimension `j * d_head / 2 + i`.
-pub fn canonical_row(stored: usize, d_head: usize) -> usize {
-    let (head, within) = (stored / d_head, stored % d_head);
-    head * d_head + (within % 2) * (d_head / 2) + within / 2
-}
-
+/// Finds each role's rows, and checks shapes and types.
 fn locate(
     origin: &str,
     container: &Container,
     family: &Family,
-    need: &Needed,
-    info: &TensorInfo,
-) -> Result<Located, ModelError> {
-    if info.shape != need.shape {
-        return Err(ModelError::Shape {
-            origin: origin.to_owned(),
-            tensor: info.name.clone(),
-            expected: need.shape.clone(),
-            got: info.shape.clone(),
-        });
-    }
-    if format_of(info.dtype).is_none() {
-        return Err(ModelError::Dtype {
-            origin: origin.to_owned(),
-            tensor: info.name.clone(),
-            dtype: info.dtype.name().to_owned(),
-        });
-    }
-    let (rows, norm) = match container {
-        Container::Gguf(_) => {
-            let rows = match (need.rope_head, family.gguf_rope_rows) {
-                (Some(d_head), GgufRopeRows::Interleaved) => StoredRows::Interleaved { d_head },
-                (Some(_), GgufRopeRows::Split) | (None, _) => StoredRows::Canonical,
-            };
-            (rows, StoredNorm::Effective)
+    needed: &[Needed],
+    layouts: &[Layout],
+    infos: &HashMap<&str, &TensorInfo>,
+) -> Result<HashMap<TensorRole, Located>, ModelError> {
+    let mut pieces: HashMap<TensorRole, Vec<(usize, Run)>> = HashMap::new();
+    let mut formats = Vec::with_capacity(layouts.len());
+    for (idx, layout) in layouts.iter().enumerate() {
+        formats.push(stored_format(origin, layout, infos)?);
+        for run in &layout.runs {
+            pieces.entry(run.role).or_default().push((idx, *run));
         }
-        Container::HuggingFace(_) => {
-            let norm = match need.norm {
-                Some(NormWeight::PlusOne) => StoredNorm::MinusOne,
-                Some(NormWeight::Plain | NormWeight::Absent) | None => StoredNorm::Effective,
-            };
-            (StoredRows::Canonical, norm)
+    }
+    let mut located = HashMap::with_capacity(needed.len());
+    for need in needed {
+        let mut pieces = pieces
+            .remove(&need.role)
+            .expect("a role without a tensor is missing");
+        pieces.sort_by_key(|(_, run)| run.first);
+        let (rows, value) = match container {
+            Container::Gguf(_) => {
+                let rows = match (need.rope_head, family.gguf_rope_rows) {
+                    (Some(d_head), GgufRopeRows::Interleaved) => StoredRows::Interleaved { d_head },
+                    (Some(_), GgufRopeRows::Canonical) | (None, _) => StoredRows::Canonical,
+                };
+                (rows, StoredValue::Effective)
+            }
+            Container::HuggingFace(_) => (StoredRows::Canonical, need.stored),
+        };
+        let format = formats[pieces[0].0];
+        let differs = |(layout, _): &&(usize, Run)| formats[*layout] != format;
+        if let Some((layout, _)) = pieces.iter().find(differs) {
+            let info = infos[layouts[*layout].name.as_str()];
+            return Err(ModelError::Dtype {
+                origin: origin.to_owned(),
+                tensor: info.name.clone(),
+                dtype: info.dtype.name().to_owned(),
+            });
         }
+        located.insert(
+            need.role,
+            Located {
+                pieces,
+                format,
+                shape: need.shape.clone(),
+                rows,
+                value,
+            },
+        );
+    }
+    Ok(located)
+}
+
+/// The type in which the rows of a tensor are read, once its shape is found to fit.
+fn stored_format(
+    origin: &str,
+    layout: &Layout,
+    infos: &HashMap<&str, &TensorInfo>,
+) -> Result<Format, ModelError> {
+    let info = infos[layout.name.as_str()];
+    let shape_error = |info: &TensorInfo, expected: &[u64]| ModelError::Shape {
+        origin: origin.to_owned(),
+        tensor: info.name.clone(),
+        expected: expected.to_vec(),
+        got: info.shape.clone(),
     };
-    Ok(Located {
-        info: info.clone(),
-        rows,
-        norm,
-    })
+    let dtype_error = |info: &TensorInfo| ModelError::Dtype {
+        origin: origin.to_owned(),
+        tensor: info.name.clone(),
+        dtype: info.dtype.name().to_owned(),
+    };
+    if !layout.fits(&info.shape) {
+        return Err(shape_error(info, &layout.shape));
+    }
+    match &layout.form {
+        Form::Rows => {
+            let format = format_of(info.dtype).ok_or_else(|| dtype_error(info))?;
+            if !layout.cols.is_multiple_of(format.block_len() as u64) {
+                return Err(dtype_error(info));
+            }
+            Ok(format)
+        }
+        Form::Columns { .. } => match format_of(info.dtype) {
+            Some(format) if format.block_len() == 1 => Ok(format),
+            Some(_) | None => Err(dtype_error(info)),
+        },
+        Form::Mxfp4Pairs { scales } => {
+            let exponents = infos
+                .get(scales.as_str())
+                .ok_or_else(|| ModelError::Tensors {
+                    origin: origin.to_owned(),
+                    missing: vec![scales.clone()],
+                    unexpected: vec![],
+                })?;
+            let expected = &layout.shape[..layout.shape.len() - 1];
+            if exponents.shape != expected {
+                return Err(shape_error(exponents, expected));
+            }
+            for info in [info, exponents] {
+                if info.dtype != Dtype::U8 {
+                    return Err(dtype_error(info));
+                }
+            }
+            if layout.cols % 32 != 0 {
+                return Err(shape_error(info, &layout.shape));
+            }
+            Ok(Format::Mxfp4)
+        }
+    }
 }
 
 /// Names that are known to leave the forward pass alone.
-fn ignored_because(name: &str, spec: &ModelSpec) -> Option<&'static str> {
+fn ignored_because(name: &str, spec: &ModelSpec, family: &Family) -> Option<&'static str> {
     if name.ends_with("rotary_emb.inv_freq") {
         return Some("RoPE frequencies are computed from the configuration");
     }
-    if name == "rope_freqs.weight" {
+    if name == "rope_freqs.weight" || name.starts_with("rope_factors_") {
         return Some("RoPE divisors are part of the spec");
     }
     if name == "lm_head.weight" && spec.head.tied {
@@ -550,7 +605,7 @@ fn ignored_because(name: &str, spec: &ModelSpec) -> Option<&'static str> {
     if name.contains("vision_tower.") || name.contains("multi_modal_projector.") {
         return Some("vision tower: only text runs here");
     }
-    None
+    family.hf.ignored_because(name, spec)
 }
 
 /// Weight files of the folder that do not belong to the checkpoint, as other releases of a model often lie beside it.
@@ -635,7 +690,7 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
         .str("general.architecture")?
         .ok_or_else(|| missing("general.architecture"))?;
     let family = families::by_gguf_arch(origin, arch)?;
-    let embedding_name = gguf_name(TensorRole::TokenEmbedding);
+    let embedding_name = "token_embd.weight".to_owned();
     let embedding = file
         .tensor(&embedding_name)
         .ok_or_else(|| ModelError::Tensors {
@@ -655,43 +710,30 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
             expected: vec![0, 0],
             got: embedding.shape.clone(),
         })?;
-    let rope_divisors = match file.tensor("rope_freqs.weight") {
-        None => None,
+    let floats = |name: &str| match file.tensor(name) {
+        None => Ok(None),
         Some(info) if info.dtype == Dtype::F32 => {
-            let bytes = file.data(&info.name)?;
+            let bytes = file.data(name)?;
             let mut values = vec![0.0; bytes.len() / 4];
             decode(Format::F32, &bytes, &mut values);
-            Some(values)
+            Ok(Some(values))
         }
-        Some(info) => {
-            return Err(ModelError::Dtype {
-                origin: origin.to_owned(),
-                tensor: info.name.clone(),
-                dtype: info.dtype.name().to_owned(),
-            });
-        }
+        Some(info) => Err(ModelError::Dtype {
+            origin: origin.to_owned(),
+            tensor: info.name.clone(),
+            dtype: info.dtype.name().to_owned(),
+        }),
     };
     let from_gguf = family
         .from_gguf
         .expect("the lookup returns only rows that read GGUF");
-    let has_bias = |tensor| {
-        file.tensor(&gguf_name(TensorRole::Layer(0, tensor)))
-            .is_some()
-    };
-    let mut spec = from_gguf(&GgufFacts {
+    from_gguf(&GgufFacts {
         origin,
         metadata,
         d_vocab,
-        has_head: file.tensor(&gguf_name(TensorRole::Head)).is_some(),
-        rope_divisors,
-    })?;
-    // GGUF metadata does not say which projections have biases; the tensors do.
-    families::set_biases(
-        &mut spec,
-        has_bias(LayerTensor::QBias),
-        has_bias(LayerTensor::OBias),
-    );
-    Ok(spec)
+        shape: &|name| file.tensor(name).map(|info| info.shape.clone()),
+        floats: &floats,
+    })
 }
 
 /// The kernel format of a stored type, if it is a weight.

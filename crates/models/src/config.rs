@@ -17,12 +17,15 @@ const INERT: &[&str] = &[
     "_attn_implementation_autoset",
     "architectures",
     "attention_dropout",
+    "attn_pdrop",
     "auto_map",
     "bos_token_id",
     "cache_implementation",
     "dtype",
+    "embedding_dropout",
     "eos_token_id",
     "embd_pdrop",
+    "gradient_checkpointing",
     "hidden_dropout",
     "initializer_range",
     "id2label",
@@ -31,9 +34,14 @@ const INERT: &[&str] = &[
     "model_type",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "pad_token_id",
     "resid_pdrop",
+    "residual_dropout",
     "return_dict",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "task_specific_params",
     "torch_dtype",
     "transformers_version",
     "unsloth_fixed",
@@ -65,6 +73,12 @@ impl<'a> RawConfig<'a> {
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(key.to_owned());
         self.map.get(key).filter(|v| !v.is_null())
+    }
+
+    /// Whether a key says `null` where the class takes another value for granted.
+    pub(crate) fn is_null(&self, key: &str) -> bool {
+        self.read.borrow_mut().insert(key.to_owned());
+        self.map.get(key).is_some_and(Value::is_null)
     }
 
     /// A nested object.
@@ -165,6 +179,16 @@ impl<'a> RawConfig<'a> {
         match self.get(key) {
             None | Some(Value::Bool(false)) => Ok(()),
             Some(other) => Err(self.bad(key, other, "false or absent")),
+        }
+    }
+
+    /// Refuses any value but this one or absence: others change the forward pass in a way that is not built.
+    pub(crate) fn must_be(&self, key: &str, expected: &Value) -> Result<(), ModelError> {
+        match self.get(key) {
+            None => Ok(()),
+            Some(got) if got == expected => Ok(()),
+            Some(got) if got.is_number() && got.as_f64() == expected.as_f64() => Ok(()),
+            Some(got) => Err(self.bad(key, got, &format!("{expected} or absent"))),
         }
     }
 

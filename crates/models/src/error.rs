@@ -103,6 +103,47 @@ pub enum ModelError {
         /// Present and neither used nor known to be unused.
         unexpected: Vec<String>,
     },
+    /// A description of a model that contradicts itself.
+    #[error("{origin}: no such model")]
+    Spec {
+        /// The file that holds it.
+        origin: String,
+        /// What contradicts what.
+        #[source]
+        source: crate::roles::InvalidSpec,
+    },
+    /// A value that the wanted type cannot hold.
+    #[error("{origin}: tensor `{tensor}`, rows from {first_row} on")]
+    Encode {
+        /// The file or folder.
+        origin: String,
+        /// The tensor to be written.
+        tensor: String,
+        /// Row from which the source of this error counts.
+        first_row: u64,
+        /// What does not fit, and where.
+        #[source]
+        source: larql_kernels::EncodeError,
+    },
+    /// A tensor that is quantized already.
+    #[error("{origin}: tensor `{tensor}` is quantized already ({format})")]
+    Quantized {
+        /// The file or folder.
+        origin: String,
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        format: String,
+    },
+    /// A mix of block formats that cannot be planned.
+    #[error("{origin}: cannot be quantized")]
+    Mix {
+        /// The file or folder.
+        origin: String,
+        /// Why.
+        #[source]
+        source: crate::quant_mix::MixError,
+    },
     /// A tensor with another shape than the model needs.
     #[error("{origin}: tensor `{tensor}` has shape {got:?}, the configuration needs {expected:?}")]
     Shape {
@@ -134,6 +175,16 @@ pub enum ModelError {
         origin: String,
         /// The role asked for.
         role: String,
+    },
+    /// No configuration of the family's class says what the model is.
+    #[error("{origin}: {family} has no config.json that says: {difference}")]
+    NoConfig {
+        /// The file or folder.
+        origin: String,
+        /// The family.
+        family: String,
+        /// What it would have to say.
+        difference: String,
     },
     /// The tokenizer cannot be built.
     #[error("{origin}: {source}")]

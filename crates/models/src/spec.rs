@@ -28,6 +28,9 @@ pub struct ModelSpec {
     pub final_norm: NormSpec,
     /// How the residual stream becomes logits.
     pub head: HeadSpec,
+    /// Parallel residual streams, if the model has more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub altup: Option<AltUpSpec>,
 }
 
 /// How token ids enter the residual stream.
@@ -43,6 +46,11 @@ pub struct EmbeddingSpec {
 }
 
 /// Per-layer embeddings: a second table read once per token, one slice per layer.
+///
+/// `input[l] = input_multiplier * (token_multiplier * table[id][l] + norm(context_multiplier * (W x0))[l])`, where `x0` is
+/// what enters layer 0; after a layer, `x += post_norm(P (act(G x) * input[l]))`. An id that the table has no row for
+/// takes row 0. With parallel streams, `x` is read from the active one (times its stored scale, if there is one) and the
+/// result is added to all streams but the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PerLayerEmbedding {
@@ -52,6 +60,41 @@ pub struct PerLayerEmbedding {
     pub d_vocab: u32,
     /// Activation of the gate that lets the slice in.
     pub activation: Activation,
+    /// Factor on a row of the table.
+    pub token_multiplier: f32,
+    /// Factor on the projection of what enters layer 0.
+    pub context_multiplier: f32,
+    /// Factor on the sum of the two.
+    pub input_multiplier: f32,
+    /// Norm on each slice of the projection.
+    pub projection_norm: NormSpec,
+    /// Norm on what a layer's slice adds.
+    pub post_norm: NormSpec,
+}
+
+/// Alternating updates (arXiv:2301.13310): the residual stream is a stack of streams; a layer works on one of them and the
+/// others follow by a learned, input-dependent mixture.
+///
+/// Streams after the first begin as projections of the embedding, rescaled to its root mean square. In a layer, with
+/// `m(x) = tanh(R (router_multiplier * norm(x)))`: `p[i] = h[i] + sum_j (P m(h[active]))[i, j] h[j]`, the layer makes `z`
+/// of `p[active]`, and `h[i] = p[i] + (1 + (C m(z))[i]) (z - p[active])`. After the last layer each stream but the first
+/// goes through its projection back, is rescaled to the first one's root mean square, and the mean of all enters the
+/// final norm.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AltUpSpec {
+    /// Streams.
+    pub n_streams: u32,
+    /// The one that layers work on.
+    pub active: u32,
+    /// Norm before the router that mixes streams.
+    pub router_norm: NormSpec,
+    /// Factor on what that norm returns.
+    pub router_multiplier: f32,
+    /// Least mean square of a stream that is rescaled.
+    pub magnitude_floor: f32,
+    /// Whether a stored vector multiplies the active stream before per-layer embeddings read it.
+    pub correct_scale: bool,
 }
 
 /// One decoder layer.
@@ -68,6 +111,20 @@ pub struct LayerSpec {
     pub residual_multiplier: f32,
     /// Whether the whole residual stream is multiplied by a stored scalar at the end of the layer.
     pub layer_scalar: bool,
+    /// A low-rank branch beside the mixer, if the layer has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub laurel: Option<LaurelSpec>,
+}
+
+/// Learned augmented residual layer (arXiv:2411.07501): `y = n + norm(R (L n))` of the mixer's normalized input `n`, averaged
+/// with the mixer's result: `x = (x + mixer + y) / sqrt 2`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaurelSpec {
+    /// Rank of the branch.
+    pub rank: u32,
+    /// Norm on the branch.
+    pub norm: NormSpec,
 }
 
 /// Where a layer's norms sit.
@@ -186,6 +243,9 @@ pub struct AttentionSpec {
     pub clip_qkv: Option<f32>,
     /// Where keys and values come from.
     pub kv: KvSource,
+    /// Whether a sigmoid gate, projected like the queries, multiplies the weighted values.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub gated: bool,
 }
 
 /// Which attention projections carry a bias.
@@ -333,6 +393,11 @@ pub struct MlaSpec {
 }
 
 /// Kimi delta attention: a recurrent state per head, decayed per channel.
+///
+/// Queries, keys and values pass a causal depthwise convolution and SiLU; queries and keys are then divided by
+/// `sqrt(sum of squares + qk_eps)` and queries by `sqrt(d_head)`. Per head, with `b = sigmoid(B x)` and, per channel of the
+/// key, `g = rate * softplus(D x + bias)`: `S = exp(g) S`, `S += k (b (v - S^T k))^T`, `o = S^T q`; the head puts out
+/// `norm(o) * sigmoid(gate)`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KdaSpec {
@@ -344,9 +409,14 @@ pub struct KdaSpec {
     pub conv_width: u32,
     /// Norm on the output of a head.
     pub out_norm: NormSpec,
+    /// Added to the sum of squares that queries and keys are divided by the root of.
+    pub qk_eps: f32,
 }
 
 /// Gated delta net: a recurrent state per head, decayed per head.
+///
+/// As [`KdaSpec`], with one decay per value head and `norm(o) * silu(gate)`; value heads `i r` to `i r + r - 1` belong to
+/// key head `i`, where `r` is the number of value heads per key head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatedDeltaSpec {
@@ -362,6 +432,8 @@ pub struct GatedDeltaSpec {
     pub conv_width: u32,
     /// Norm on the output of a head.
     pub out_norm: NormSpec,
+    /// Added to the sum of squares that queries and keys are divided by the root of.
+    pub qk_eps: f32,
 }
 
 /// What works on each position.
@@ -386,6 +458,10 @@ pub struct FfnSpec {
     pub activation: Activation,
     /// Whether the projections carry biases.
     pub bias: bool,
+    /// `c` where the gate is `max(gate - mean(gate) - c * std(gate), 0)` before the activation, with the standard deviation
+    /// of the population; `None` takes it as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_cutoff: Option<f32>,
 }
 
 /// A router over experts.
@@ -402,8 +478,8 @@ pub struct MoeSpec {
     pub score: RouterScore,
     /// How experts are chosen.
     pub select: RouterSelect,
-    /// Whether the chosen weights are divided by their sum.
-    pub renormalize: bool,
+    /// Whether the chosen weights are divided by their sum, and what is added to that sum.
+    pub renormalize: Option<f32>,
     /// Whether a stored bias joins the logits.
     pub router_bias: bool,
     /// Whether a stored bias joins the scores for the choice only.
@@ -413,7 +489,40 @@ pub struct MoeSpec {
     /// Experts that always run, as one FFN.
     pub shared: Option<SharedExpert>,
     /// A dense FFN that runs beside the experts, with norms of its own.
-    pub parallel_dense: Option<FfnSpec>,
+    pub parallel_dense: Option<ParallelDense>,
+    /// What the router reads.
+    pub router_input: RouterInput,
+    /// Whether a stored factor per expert multiplies its weight.
+    pub expert_scale: bool,
+}
+
+/// What a router reads.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RouterInput {
+    /// The FFN's normalized input.
+    FfnInput,
+    /// The residual stream through a norm of its own, times a stored vector and `multiplier`.
+    Scaled {
+        /// The norm, whose weight is the stored vector.
+        norm: NormSpec,
+        /// Factor on the result.
+        multiplier: f32,
+    },
+}
+
+/// A dense FFN beside the experts: `y = dense_post(dense(ffn_norm(x))) + experts_post(experts(experts_pre(x)))`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParallelDense {
+    /// The dense FFN.
+    pub ffn: FfnSpec,
+    /// On the dense FFN's output.
+    pub dense_post: NormSpec,
+    /// Before the experts.
+    pub experts_pre: NormSpec,
+    /// On the experts' output.
+    pub experts_post: NormSpec,
 }
 
 /// How router logits become scores.
@@ -424,7 +533,7 @@ pub enum RouterScore {
     Softmax,
     /// Sigmoid of each.
     Sigmoid,
-    /// Softmax over the chosen ones only.
+    /// The logits choose; softmax over the chosen ones only gives the weights.
     SoftmaxOfChosen,
 }
 
@@ -492,17 +601,66 @@ pub struct HeadSpec {
     pub softcap: Option<f32>,
 }
 
+/// A fact that manifests of before it leave out.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl ModelSpec {
     /// Number of layers.
     pub fn n_layers(&self) -> usize {
         self.layers.len()
     }
 
-    /// Features of a layer: `d_mlp` of a dense FFN, `n_experts * d_expert` of a MoE.
+    /// Features of a layer: `d_mlp` of a dense FFN; in a MoE layer those of expert 0, of expert 1 and so on, then those of
+    /// the shared expert, then those of the dense FFN beside them.
     pub fn n_features(&self, layer: usize) -> Option<u64> {
-        Some(match &self.layers.get(layer)?.ffn {
-            Ffn::Gated(ffn) | Ffn::Plain(ffn) => u64::from(ffn.d_mlp),
-            Ffn::Moe(moe) => u64::from(moe.n_experts) * u64::from(moe.expert.d_mlp),
-        })
+        Some(
+            self.layers
+                .get(layer)?
+                .ffn
+                .parts()
+                .map(|(_, ffn)| u64::from(ffn.d_mlp))
+                .sum(),
+        )
+    }
+}
+
+/// A dense FFN inside a layer, in the order in which their features are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FfnPart {
+    /// The layer's dense FFN, alone or beside experts.
+    Dense,
+    /// A routed expert.
+    Expert(u32),
+    /// The expert that always runs.
+    Shared,
+}
+
+impl Ffn {
+    /// The dense FFNs of the layer, in the order in which their features are numbered.
+    pub fn parts(&self) -> impl Iterator<Item = (FfnPart, &FfnSpec)> {
+        let (experts, shared, dense) = match self {
+            Self::Gated(ffn) | Self::Plain(ffn) => (None, None, Some(ffn)),
+            Self::Moe(moe) => (
+                Some(moe),
+                moe.shared.as_ref().map(|shared| &shared.ffn),
+                moe.parallel_dense.as_ref().map(|dense| &dense.ffn),
+            ),
+        };
+        let experts = experts.into_iter().flat_map(|moe| {
+            (0..moe.n_experts).map(|expert| (FfnPart::Expert(expert), &moe.expert))
+        });
+        experts
+            .chain(shared.map(|ffn| (FfnPart::Shared, ffn)))
+            .chain(dense.map(|ffn| (FfnPart::Dense, ffn)))
+    }
+
+    /// Whether the dense FFNs have a gate beside the up projection.
+    pub fn is_gated(&self) -> bool {
+        match self {
+            Self::Gated(_) | Self::Moe(_) => true,
+            Self::Plain(_) => false,
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! How a checkpoint becomes a standard GGUF file: names, order, types and metadata that stock tools expect.
 //!
 //! Matrices keep their stored type and bytes; query and key rows are moved, whole, to the order that the family's GGUF
-//! files use; everything with one dimension becomes F32 with the value that acts, so a norm's `+1` is added. Nothing is
-//! encoded anew. This is not a quantizer, and not the truth about a model: GGUF metadata has no word for some facts of a
+//! files use; everything with one dimension becomes F32 with the value that acts, so a norm's `+1` is added. Matrices are
+//! encoded anew only where a [`Mix`] is asked for. This is not the truth about a model: GGUF metadata has no word for some facts of a
 //! [`ModelSpec`] (windows without a period, YaRN without rounding), so whoever writes such a file keeps the spec beside
 //! it. [`GgufPlan::differences`] says what a reader of the file alone would believe instead.
 //!
@@ -12,27 +12,34 @@ mod metadata;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
 
-use larql_formats::gguf::{DEFAULT_ALIGNMENT, GgufFile, GgufWriter, Metadata};
+use larql_formats::gguf::{DEFAULT_ALIGNMENT, GgufFile, GgufWriter, Metadata, Value as GgufValue};
 use larql_formats::{Bytes, Dtype, Sink, TensorInfo, TensorStream};
-use larql_kernels::Format;
+use larql_kernels::{Format, Team};
 
-use crate::checkpoint::{
-    Checkpoint, Container, StoredNorm, StoredRows, StoredTensor, canonical_row, format_of,
-};
+use crate::checkpoint::{Checkpoint, Container, format_of, needs};
 use crate::error::ModelError;
-use crate::families::{self, Family, GgufRopeRows, gguf_name};
-use crate::roles::{LayerTensor, Needed, TensorRole, needed_tensors};
+use crate::families::{self, Family, GgufRopeRows};
+use crate::layout::{Layout, Names, arrange};
+use crate::quant_mix::{self, Mix, MixChoice, MixFacts, MixTensor};
+use crate::roles::{ExpertTensor, LayerTensor, Needed, StoredValue, TensorRole};
 use crate::spec::{Mixer, ModelSpec, RopeScaling, RopeSpec};
+use crate::write::{Half, LayoutWriter, put_chunks, put_values};
 
 /// Tensor that holds one divisor per RoPE frequency.
 const ROPE_DIVISORS: &str = "rope_freqs.weight";
+/// The same in long-rope models: beyond the original context, and up to it.
+const ROPE_LONG: &str = "rope_factors_long.weight";
+const ROPE_SHORT: &str = "rope_factors_short.weight";
 
-/// Largest piece of a tensor that is passed on at once, so that a caller can report progress and stop.
-const CHUNK_BYTES: usize = 1 << 20;
+/// A tensor that belongs to RoPE, with its values.
+type RopeTable = (&'static str, Vec<f32>);
+
+/// Divisor of a frequency that does not turn, as stock tools have it.
+const STANDSTILL: f32 = 1e30;
 
 /// Which tensors a file gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +54,9 @@ impl GgufContent {
     /// Whether a file with this content has the tensor.
     pub fn includes(self, role: TensorRole) -> bool {
         match (self, role) {
-            (Self::Whole, _)
-            | (
-                Self::WithoutAttention,
-                TensorRole::TokenEmbedding | TensorRole::FinalNorm | TensorRole::Head,
-            ) => true,
-            (Self::WithoutAttention, TensorRole::Layer(_, tensor)) => !is_attention(tensor),
+            (Self::Whole, _) => true,
+            (Self::WithoutAttention, TensorRole::Layer(_, tensor)) => !is_mixer(tensor),
+            (Self::WithoutAttention, _) => true,
         }
     }
 }
@@ -64,6 +68,8 @@ pub struct GgufPlan {
     alignment: u32,
     tensors: Vec<Planned>,
     differences: Vec<String>,
+    /// Head widths by which the file interleaves rows.
+    interleaved: HashMap<TensorRole, u32>,
 }
 
 /// A tensor of the file to be.
@@ -76,16 +82,34 @@ struct Planned {
 /// Where a planned tensor's bytes come from.
 #[derive(Debug, Clone)]
 enum Content {
-    /// The role's bytes as they are.
-    Stored(TensorRole),
-    /// The role's rows, moved within heads of this width.
-    Interleaved(TensorRole, u32),
-    /// The role's values as they act, in F32, moved within heads of this width where RoPE pairs them.
-    Values(TensorRole, Option<u32>),
-    /// Bytes of the container that no role claims, by name.
-    Unclaimed,
+    /// A tensor of the container, as it is.
+    Stored,
+    /// Rows of roles, in this type.
+    Roles(Layout, Format),
     /// Numbers that no file holds.
     Numbers(Vec<f32>),
+}
+
+/// A quantization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantization {
+    /// Which types the tensors get.
+    pub mix: Mix,
+    /// Whether tensors that are quantized already may be encoded once more, which adds the second error to the first.
+    pub requantize: bool,
+}
+
+/// A tensor whose rows are no whole number of blocks of the type that the mix asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// The tensor.
+    pub tensor: String,
+    /// Values in a row.
+    pub cols: u64,
+    /// The type the mix asks for.
+    pub wanted: Format,
+    /// The type it gets.
+    pub got: Format,
 }
 
 impl GgufPlan {
@@ -118,22 +142,19 @@ impl GgufPlan {
                 metadata.insert(key, value.clone())?;
             }
         }
-        let roles: std::collections::HashMap<String, TensorRole> = checkpoint
-            .roles()
-            .into_iter()
-            .map(|role| (gguf_name(role), role))
-            .collect();
+        let kept = |info: &&TensorInfo| {
+            let claimed = checkpoint.layouts().iter().any(|layout| {
+                layout.name == info.name && layout.runs.iter().all(|run| content.includes(run.role))
+            });
+            claimed || is_rope_table(&info.name)
+        };
         let tensors = file
             .tensors()
             .iter()
-            .filter_map(|info| {
-                let content = match roles.get(&info.name) {
-                    Some(role) if content.includes(*role) => Content::Stored(*role),
-                    None if info.name == ROPE_DIVISORS => Content::Unclaimed,
-                    Some(_) | None => return None,
-                };
-                let info = info.clone();
-                Some(Planned { info, content })
+            .filter(kept)
+            .map(|info| Planned {
+                info: info.clone(),
+                content: Content::Stored,
             })
             .collect();
         Ok(Self {
@@ -141,6 +162,7 @@ impl GgufPlan {
             alignment: file.alignment(),
             tensors,
             differences: vec![],
+            interleaved: interleaved(checkpoint)?,
         })
     }
 
@@ -151,28 +173,138 @@ impl GgufPlan {
     ) -> Result<Self, ModelError> {
         let spec = checkpoint.spec();
         let origin = checkpoint.origin().display().to_string();
-        let family = family(&origin, spec)?;
+        let family = families::of_spec(&origin, spec)?;
+        let mut needed = needs(&origin, spec)?;
+        needed.retain(|need| content.includes(need.role));
         let mut tensors = Vec::new();
-        for need in needs(&origin, spec)? {
-            if content.includes(need.role) {
-                tensors.push(planned(family, &need, checkpoint.tensor(need.role)?)?);
-            }
+        for layout in gguf_layouts(&origin, spec, family, &needed)? {
+            tensors.push(planned(checkpoint, layout)?);
         }
-        let divisors = rope_divisors(spec);
-        if let Some(divisors) = &divisors {
-            let info = TensorInfo::new(ROPE_DIVISORS, Dtype::F32, vec![divisors.len() as u64])?;
-            let content = Content::Numbers(divisors.clone());
-            tensors.insert(1, Planned { info, content });
+        let tables = rope_tables(spec);
+        for (i, (name, values)) in tables.iter().enumerate() {
+            let info = TensorInfo::new(*name, Dtype::F32, vec![values.len() as u64])?;
+            let content = Content::Numbers(values.clone());
+            tensors.insert(1 + i, Planned { info, content });
         }
         let infos = || tensors.iter().map(|planned: &Planned| &planned.info);
-        let metadata = metadata::derive(spec, family, name, divisors.as_deref(), infos)?;
-        let differences = metadata::differences(spec, family, &metadata, divisors.as_deref());
+        let metadata = metadata::derive(spec, family, name, &tables, infos)?;
+        let differences = metadata::differences(spec, family, &metadata, &tables, infos);
         Ok(Self {
             metadata,
             alignment: DEFAULT_ALIGNMENT,
             tensors,
             differences,
+            interleaved: interleaved(checkpoint)?,
         })
+    }
+
+    /// Gives every tensor the type that a mix gives it; returns those that get another one because of their width.
+    ///
+    /// # Errors
+    /// If the mix does not know the architecture, or a tensor is quantized already and may not be encoded once more.
+    pub fn quantize(
+        &mut self,
+        checkpoint: &Checkpoint,
+        quantization: Quantization,
+    ) -> Result<Vec<Fallback>, ModelError> {
+        let origin = checkpoint.origin().display().to_string();
+        let Quantization { mix, requantize } = quantization;
+        let arch = self
+            .metadata
+            .str("general.architecture")?
+            .unwrap_or_default()
+            .to_owned();
+        let tensors: Vec<MixTensor<'_>> = self
+            .tensors()
+            .map(|info| {
+                let cols = info.shape.last().copied().unwrap_or(1);
+                MixTensor {
+                    name: &info.name,
+                    rows: match info.shape.len() {
+                        0 | 1 => 1,
+                        _ => info.shape[..info.shape.len() - 1].iter().product(),
+                    },
+                    cols,
+                }
+            })
+            .collect();
+        let number = |key: &str| metadata::first_u32(&self.metadata, &arch, key);
+        let facts = MixFacts {
+            architecture: &arch,
+            n_layers: number("block_count"),
+            n_experts: number("expert_count"),
+            n_heads: number("attention.head_count"),
+            n_kv_heads: number("attention.head_count_kv"),
+        };
+        let choices = quant_mix::plan(mix, &tensors, &facts).map_err(|source| ModelError::Mix {
+            origin: origin.clone(),
+            source,
+        })?;
+        let layouts: HashMap<&str, &Layout> = checkpoint
+            .layouts()
+            .iter()
+            .map(|layout| (layout.name.as_str(), layout))
+            .collect();
+        let mut fallbacks = Vec::new();
+        for (planned, choice) in self.tensors.iter_mut().zip(choices) {
+            let MixChoice::Encode {
+                format,
+                fallback_from,
+            } = choice
+            else {
+                continue;
+            };
+            let now = format_of(planned.info.dtype);
+            if now == Some(format) {
+                continue;
+            }
+            if now.is_some_and(|now| now.block_len() > 1) && !requantize {
+                return Err(ModelError::Quantized {
+                    origin,
+                    tensor: planned.info.name.clone(),
+                    format: planned.info.dtype.name().to_owned(),
+                });
+            }
+            let layout = match &planned.content {
+                Content::Roles(layout, _) => layout.clone(),
+                Content::Stored => match layouts.get(planned.info.name.as_str()) {
+                    Some(layout) => (*layout).clone(),
+                    None => continue,
+                },
+                Content::Numbers(_) => continue,
+            };
+            if let Some(wanted) = fallback_from {
+                fallbacks.push(Fallback {
+                    tensor: planned.info.name.clone(),
+                    cols: layout.cols,
+                    wanted,
+                    got: format,
+                });
+            }
+            planned.info = TensorInfo::new(
+                planned.info.name.clone(),
+                dtype_of(format),
+                planned.info.shape.clone(),
+            )?;
+            planned.content = Content::Roles(layout, format);
+        }
+        self.metadata
+            .set("general.file_type", GgufValue::U32(mix.file_type()));
+        self.metadata.set(
+            "general.quantization_version",
+            GgufValue::U32(metadata::QUANTIZATION_VERSION),
+        );
+        Ok(fallbacks)
+    }
+
+    /// Bits that a weight takes on average, of the tensors with more than one dimension.
+    pub fn bits_per_weight(&self) -> f64 {
+        let matrices = || self.tensors().filter(|info| info.shape.len() > 1);
+        let bytes: u64 = matrices().map(|info| info.n_bytes).sum();
+        let weights: u64 = matrices()
+            .map(|info| info.shape.iter().product::<u64>())
+            .sum();
+        bytes as f64 * 8.0 / weights.max(1) as f64
     }
 
     /// The metadata the file will have.
@@ -226,8 +358,8 @@ impl GgufPlan {
         checkpoint: &Checkpoint,
         sink: &mut Sink<'_>,
     ) -> Result<(), ModelError> {
-        let data = |name: &str| container_data(checkpoint.container(), name);
-        self.write_tensor_from(idx, checkpoint, &data, sink)
+        let data = |name: &str| checkpoint.container().data(name);
+        self.write_tensor_from(idx, checkpoint, &data, None, sink)
     }
 
     /// As [`Self::write_tensor`], with the bytes of a container tensor taken from `data`: a caller that maps the files
@@ -243,26 +375,24 @@ impl GgufPlan {
         idx: usize,
         checkpoint: &Checkpoint,
         data: &dyn Fn(&str) -> Result<Bytes, ModelError>,
+        team: Option<&RefCell<Team>>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ModelError> {
         let Planned { info, content } = &self.tensors[idx];
-        let stored = |role| -> Result<StoredTensor, ModelError> {
-            let mut stored = checkpoint.tensor(role)?;
-            let bytes = data(&stored.name)?;
-            assert_eq!(bytes.len(), stored.bytes.len(), "bytes of {}", stored.name);
-            stored.bytes = bytes;
-            Ok(stored)
-        };
         match content {
-            Content::Unclaimed => put_chunks(&data(&info.name)?, sink),
-            Content::Stored(role) => put_chunks(&stored(*role)?.bytes, sink),
-            Content::Interleaved(role, d_head) => {
-                put_interleaved(&stored(*role)?, *d_head as usize, sink)
+            Content::Stored => put_chunks(&data(&info.name)?, sink),
+            Content::Roles(layout, format) => LayoutWriter {
+                layout,
+                half: Half::Main,
+                format: *format,
+                value: &|_| StoredValue::Effective,
+                interleaved: &|role| self.interleaved.get(&role).copied(),
+                checkpoint,
+                data,
+                team,
             }
-            Content::Values(role, d_head) => {
-                put_values(&stored(*role)?.to_f32(), d_head.map(|d| d as usize), sink)
-            }
-            Content::Numbers(values) => put_values(values, None, sink),
+            .write(sink),
+            Content::Numbers(values) => put_values(values, sink),
         }
     }
 
@@ -281,154 +411,104 @@ impl GgufPlan {
     }
 }
 
-/// Every tensor of a GGUF file that holds a model of this spec, or the part of one that `content` names, by role.
-///
-/// # Errors
-/// Names tensors that are missing, have another shape or cannot be weights.
-pub fn gguf_tensors(
-    file: &Arc<GgufFile>,
-    path: &Path,
-    spec: &ModelSpec,
-    content: GgufContent,
-) -> Result<Vec<StoredTensor>, ModelError> {
-    let origin = path.display().to_string();
-    let family = family(&origin, spec)?;
-    let mut missing = Vec::new();
-    let mut tensors = Vec::new();
-    for need in needs(&origin, spec)? {
-        let name = gguf_name(need.role);
-        match (content.includes(need.role), file.tensor(&name)) {
-            (false, _) => {}
-            (true, None) => missing.push(name),
-            (true, Some(info)) => tensors.push(gguf_tensor(&origin, file, family, &need, info)?),
-        }
-    }
-    let known =
-        |name: &str| name == ROPE_DIVISORS || tensors.iter().any(|t: &StoredTensor| t.name == name);
-    let unexpected: Vec<String> = file
-        .tensors()
-        .iter()
-        .filter(|info| !known(&info.name))
-        .map(|info| info.name.clone())
-        .collect();
-    if missing.is_empty() && unexpected.is_empty() {
-        Ok(tensors)
-    } else {
-        Err(ModelError::Tensors {
-            origin,
-            missing,
-            unexpected,
-        })
-    }
-}
-
-fn gguf_tensor(
-    origin: &str,
-    file: &GgufFile,
-    family: &Family,
-    need: &Needed,
-    info: &TensorInfo,
-) -> Result<StoredTensor, ModelError> {
-    if info.shape != need.shape {
-        return Err(ModelError::Shape {
-            origin: origin.to_owned(),
-            tensor: info.name.clone(),
-            expected: need.shape.clone(),
-            got: info.shape.clone(),
-        });
-    }
-    let format = format_of(info.dtype).ok_or_else(|| ModelError::Dtype {
-        origin: origin.to_owned(),
-        tensor: info.name.clone(),
-        dtype: info.dtype.name().to_owned(),
-    })?;
-    Ok(StoredTensor {
-        role: need.role,
-        name: info.name.clone(),
-        format,
-        shape: info.shape.clone(),
-        rows: match interleaved(family, need) {
-            Some(d_head) => StoredRows::Interleaved { d_head },
-            None => StoredRows::Canonical,
-        },
-        norm: StoredNorm::Effective,
-        bytes: file.data(&info.name)?,
-    })
-}
-
-fn container_data(container: &Container, name: &str) -> Result<Bytes, ModelError> {
-    Ok(match container {
-        Container::Gguf(file) => file.data(name)?,
-        Container::HuggingFace(folder) => folder.weights.data(name)?,
-    })
-}
-
-fn family(origin: &str, spec: &ModelSpec) -> Result<&'static Family, ModelError> {
-    families::by_name(&spec.family).ok_or_else(|| ModelError::UnknownModelType {
-        origin: origin.to_owned(),
-        model_type: spec.family.clone(),
-        known: families::FAMILIES
-            .iter()
-            .map(|family| family.name)
-            .collect::<Vec<_>>()
-            .join(", "),
-    })
-}
-
-fn needs(origin: &str, spec: &ModelSpec) -> Result<Vec<Needed>, ModelError> {
-    needed_tensors(spec).map_err(|axis| ModelError::UnknownKeys {
-        origin: origin.to_owned(),
-        keys: vec![axis.to_string()],
-    })
-}
-
-/// Head width by which the family's GGUF files interleave the tensor's rows, if they do.
-fn interleaved(family: &Family, need: &Needed) -> Option<u32> {
+/// Head widths by which the family's GGUF files interleave rows.
+fn interleaved(checkpoint: &Checkpoint) -> Result<HashMap<TensorRole, u32>, ModelError> {
+    let origin = checkpoint.origin().display().to_string();
+    let family = families::of_spec(&origin, checkpoint.spec())?;
     match family.gguf_rope_rows {
-        GgufRopeRows::Split => None,
-        GgufRopeRows::Interleaved => need.rope_head,
+        GgufRopeRows::Canonical => Ok(HashMap::new()),
+        GgufRopeRows::Interleaved => Ok(needs(&origin, checkpoint.spec())?
+            .into_iter()
+            .filter_map(|need| Some((need.role, need.rope_head?)))
+            .collect()),
     }
 }
 
-fn planned(family: &Family, need: &Needed, stored: StoredTensor) -> Result<Planned, ModelError> {
-    let name = gguf_name(need.role);
-    let moved = interleaved(family, need);
-    if need.shape.len() == 1 {
-        let info = TensorInfo::new(name, Dtype::F32, need.shape.clone())?;
-        let content = Content::Values(need.role, moved);
-        return Ok(Planned { info, content });
-    }
-    let info = TensorInfo::new(name, dtype_of(stored.format), need.shape.clone())?;
-    let content = match moved {
-        Some(d_head) => Content::Interleaved(need.role, d_head),
-        None => Content::Stored(need.role),
+/// The tensors of the family's GGUF files.
+fn gguf_layouts(
+    origin: &str,
+    spec: &ModelSpec,
+    family: &Family,
+    needed: &[Needed],
+) -> Result<Vec<Layout>, ModelError> {
+    let names = Names {
+        prefix: "",
+        layers: "blk.",
+        rules: &family.gguf_names(),
     };
-    Ok(Planned { info, content })
+    let (layouts, missing) = arrange(spec, needed, &names, &|_| true);
+    match missing.first() {
+        None => Ok(layouts),
+        Some(missing) => Err(ModelError::NoTensor {
+            origin: origin.to_owned(),
+            role: missing.role.to_string(),
+        }),
+    }
 }
 
-fn is_attention(tensor: LayerTensor) -> bool {
-    match tensor {
-        LayerTensor::Q
-        | LayerTensor::K
-        | LayerTensor::V
-        | LayerTensor::O
-        | LayerTensor::QBias
-        | LayerTensor::KBias
-        | LayerTensor::VBias
-        | LayerTensor::OBias
-        | LayerTensor::QNorm
-        | LayerTensor::KNorm => true,
-        LayerTensor::MixerNorm
-        | LayerTensor::MixerPostNorm
-        | LayerTensor::FfnNorm
-        | LayerTensor::FfnPostNorm
-        | LayerTensor::Gate
-        | LayerTensor::Up
-        | LayerTensor::Down
-        | LayerTensor::GateBias
-        | LayerTensor::UpBias
-        | LayerTensor::DownBias => false,
+/// Decides the type of a tensor: vectors and what stock tools want in F32 become F32, the rest stays as it is.
+fn planned(checkpoint: &Checkpoint, layout: Layout) -> Result<Planned, ModelError> {
+    let mut formats = layout
+        .runs
+        .iter()
+        .filter_map(|run| checkpoint.format(run.role));
+    let first = formats.next().unwrap_or(Format::F32);
+    let is_mixed = formats.any(|format| format != first);
+    let is_vector = layout.cols == 1;
+    let format = if is_vector || is_mixed || layout.runs.iter().any(|run| wants_f32(run.role)) {
+        Format::F32
+    } else {
+        first
+    };
+    let info = TensorInfo::new(layout.name.clone(), dtype_of(format), layout.shape.clone())?;
+    Ok(Planned {
+        info,
+        content: Content::Roles(layout, format),
+    })
+}
+
+/// Small matrices that stock tools compute with in F32.
+fn wants_f32(role: TensorRole) -> bool {
+    const LAYER: &[LayerTensor] = &[
+        LayerTensor::Router,
+        LayerTensor::SharedRouter,
+        LayerTensor::ConvQ,
+        LayerTensor::ConvK,
+        LayerTensor::ConvV,
+        LayerTensor::AltUpCorrect,
+        LayerTensor::AltUpPredict,
+        LayerTensor::AltUpRouter,
+    ];
+    const EXPERT: &[ExpertTensor] = &[
+        ExpertTensor::GateBias,
+        ExpertTensor::UpBias,
+        ExpertTensor::DownBias,
+    ];
+    match role {
+        TensorRole::PositionEmbedding => true,
+        TensorRole::Layer(_, tensor) => LAYER.contains(&tensor),
+        TensorRole::Expert(_, _, tensor) => EXPERT.contains(&tensor),
+        TensorRole::TokenEmbedding
+        | TensorRole::PerLayerEmbedding
+        | TensorRole::PerLayerProjection
+        | TensorRole::PerLayerProjectionNorm
+        | TensorRole::AltUpProjection(_)
+        | TensorRole::AltUpUnembedding(_)
+        | TensorRole::FinalNorm
+        | TensorRole::FinalNormBias
+        | TensorRole::Head
+        | TensorRole::HeadBias => false,
     }
+}
+
+/// Tensors that belong to RoPE rather than to a role.
+fn is_rope_table(name: &str) -> bool {
+    name == ROPE_DIVISORS || name.starts_with("rope_factors_")
+}
+
+/// Whether the tensor belongs to what mixes positions.
+fn is_mixer(tensor: LayerTensor) -> bool {
+    tensor.name().starts_with("attn.")
 }
 
 fn dtype_of(format: Format) -> Dtype {
@@ -454,69 +534,42 @@ fn global_rope(spec: &ModelSpec) -> Option<&RopeSpec> {
         .map(|(rope, _)| rope)
 }
 
-/// What `rope_freqs.weight` holds: unscaled frequency divided by scaled frequency.
-fn rope_divisors(spec: &ModelSpec) -> Option<Vec<f32>> {
-    let rope = global_rope(spec)?;
+/// The tensors that belong to RoPE.
+fn rope_tables(spec: &ModelSpec) -> Vec<RopeTable> {
+    let Some(rope) = global_rope(spec) else {
+        return Vec::new();
+    };
     match &rope.scaling {
-        RopeScaling::Divisors { divisors } => Some(divisors.clone()),
-        RopeScaling::Llama3 { .. } => {
-            let plain = RopeSpec {
-                scaling: RopeScaling::Unscaled,
-                ..rope.clone()
-            };
-            let scaled = rope.frequencies(0);
-            let divisor = |(plain, scaled): (f64, f64)| (plain / scaled) as f32;
-            Some(
-                plain
-                    .frequencies(0)
-                    .into_iter()
-                    .zip(scaled)
-                    .map(divisor)
-                    .collect(),
-            )
+        RopeScaling::Divisors { .. }
+        | RopeScaling::Llama3 { .. }
+        | RopeScaling::Proportional { .. } => {
+            vec![(ROPE_DIVISORS, divisors(rope))]
+        }
+        RopeScaling::LongRope { short, long, .. } => {
+            let narrow = |list: &[f64]| list.iter().map(|divisor| *divisor as f32).collect();
+            vec![(ROPE_LONG, narrow(long)), (ROPE_SHORT, narrow(short))]
         }
         RopeScaling::Unscaled
         | RopeScaling::Linear { .. }
-        | RopeScaling::Yarn { .. }
-        | RopeScaling::LongRope { .. }
-        | RopeScaling::Proportional { .. } => None,
+        | RopeScaling::Yarn { .. } => Vec::new(),
     }
 }
 
-fn put_chunks(bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), ModelError> {
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        sink.put(chunk)?;
+/// Unscaled frequency divided by scaled frequency.
+pub(crate) fn divisors(rope: &RopeSpec) -> Vec<f32> {
+    if let RopeScaling::Divisors { divisors } = &rope.scaling {
+        return divisors.clone();
     }
-    Ok(())
-}
-
-/// Row `r` of the output is the canonical row that an interleaved file keeps at `r`.
-fn put_interleaved(
-    stored: &StoredTensor,
-    d_head: usize,
-    sink: &mut Sink<'_>,
-) -> Result<(), ModelError> {
-    match stored.rows {
-        StoredRows::Interleaved { .. } => return put_chunks(&stored.bytes, sink),
-        StoredRows::Canonical => {}
-    }
-    let n_rows = stored.shape.first().map_or(0, |rows| *rows as usize);
-    let row_bytes = stored.bytes.len() / n_rows.max(1);
-    for row in 0..n_rows {
-        let at = canonical_row(row, d_head) * row_bytes;
-        sink.put(&stored.bytes[at..at + row_bytes])?;
-    }
-    Ok(())
-}
-
-fn put_values(
-    values: &[f32],
-    d_head: Option<usize>,
-    sink: &mut Sink<'_>,
-) -> Result<(), ModelError> {
-    let at = |i: usize| d_head.map_or(i, |d_head| canonical_row(i, d_head));
-    let bytes: Vec<u8> = (0..values.len())
-        .flat_map(|i| values[at(i)].to_le_bytes())
-        .collect();
-    put_chunks(&bytes, sink)
+    let plain = RopeSpec {
+        scaling: RopeScaling::Unscaled,
+        ..rope.clone()
+    };
+    let scaled = rope.frequencies(0);
+    let pairs = plain.frequencies(0).into_iter().zip(scaled);
+    pairs
+        .map(|(plain, scaled)| match scaled {
+            0.0 => STANDSTILL,
+            scaled => (plain / scaled) as f32,
+        })
+        .collect()
 }

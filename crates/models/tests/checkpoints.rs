@@ -91,6 +91,13 @@ fn both_spellings_of_a_configuration_give_the_same_spec() {
         let modern = Checkpoint::open(&parity_fixture(name)).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let from = parity_fixture(name);
+        if !from.join("config.legacy.json").is_file() {
+            // Configurations that were never spelled otherwise.
+            assert!(
+                ["gpt2", "kimi-linear", "gemma3n"].contains(&name) || name.starts_with("gemma4")
+            );
+            continue;
+        }
         fs::copy(
             from.join("model.safetensors"),
             dir.path().join("model.safetensors"),
@@ -207,13 +214,7 @@ fn a_switched_off_window_is_inert() {
 
 #[test]
 fn keys_are_refused_by_name() {
-    let cases: [(&str, Edit, &str); 12] = [
-        (
-            "llama",
-            |cfg| cfg["model_type"] = json!("bitnet"),
-            "DIR/config.json: unknown model type `bitnet`; known: gemma, gemma2, gemma3, gemma3_text, llama, mistral, \
-             qwen2, qwen3",
-        ),
+    let cases: [(&str, Edit, &str); 11] = [
         (
             "llama",
             |cfg| drop(cfg.remove("model_type")),
@@ -276,6 +277,12 @@ fn keys_are_refused_by_name() {
     for (name, edit, expected) in cases {
         assert_eq!(edited(name, edit), expected, "{name}");
     }
+    let message = edited("llama", |cfg| cfg["model_type"] = json!("bitnet"));
+    let known = message.strip_prefix("DIR/config.json: unknown model type `bitnet`; known: ");
+    let known: Vec<&str> = known.unwrap().split(", ").collect();
+    for model_type in ["gemma3_text", "gpt_oss", "llama", "qwen3_moe"] {
+        assert!(known.contains(&model_type), "{message}");
+    }
 }
 
 #[test]
@@ -324,21 +331,23 @@ fn gguf_keys_are_refused_by_name() {
         (
             "gemma3.attention.sliding_window",
             GgufValue::U32(0),
-            "FILE: key `gemma3.attention.sliding_window` is 0, expected a number above 0 or no key",
+            "FILE: key `gemma3.attention.sliding_window` is 0, expected a number above 0",
         ),
         (
             "gemma3.swiglu_limit",
             GgufValue::F32(7.0),
             "FILE: key not understood: gemma3.swiglu_limit",
         ),
-        (
-            "general.architecture",
-            GgufValue::String("bitnet".to_owned()),
-            "FILE: unknown model type `bitnet`; known: gemma, gemma2, gemma3, llama, qwen2, qwen3",
-        ),
     ];
     for (key, value, expected) in cases {
         assert_eq!(gguf_with("gemma3", key, value), expected, "{key}");
+    }
+    let bitnet = GgufValue::String("bitnet".to_owned());
+    let message = gguf_with("gemma3", "general.architecture", bitnet);
+    let known = message.strip_prefix("FILE: unknown model type `bitnet`; known: ");
+    let known: Vec<&str> = known.unwrap().split(", ").collect();
+    for arch in ["gemma3", "gpt-oss", "llama", "qwen3moe"] {
+        assert!(known.contains(&arch), "{message}");
     }
 }
 

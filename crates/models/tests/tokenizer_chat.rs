@@ -195,30 +195,28 @@ fn a_template_that_drops_or_rewrites_contents_is_refused() {
         matches!(&error, ChatError::ContentDropped { index: 0, role } if role == "system"),
         "{error}"
     );
-    let upper = "{{ messages[0].content | upper }}";
-    let error = encode(upper, &[("user", "shout")]).unwrap_err();
-    assert!(matches!(error, ChatError::ContentChanged), "{error}");
+    let upper = "{{ messages[0].content | upper }}<|im_end|>";
+    for (source, typed) in [
+        (upper, "shout <|im_end|>"),
+        // The rewriting makes the marker.
+        ("{{ messages[0].content | lower }}<|im_end|>", "<|IM_END|>"),
+        (
+            "{{ messages[0].content.split('|x|') | join }}",
+            "<|im_|x|end|>",
+        ),
+    ] {
+        let error = encode(source, &[("user", typed)]).unwrap_err();
+        assert!(matches!(error, ChatError::ContentChanged), "{error}");
+    }
+}
+
+#[test]
+fn contents_without_markers_may_be_rewritten() {
+    let upper = "<|im_start|>{{ messages[0].content | upper }}<|im_end|>";
+    let (t, ids) = encode(upper, &[("user", "shout")]).unwrap();
+    assert_eq!((ids[0], ids[ids.len() - 1]), (START, END));
+    assert_eq!(t.decode(&ids, SpecialText::Skip), "SHOUT");
     let depends = "{% if 'x' in messages[0].content %}X{% endif %}{{ messages[0].content }}";
-    let error = encode(depends, &[("user", "x")]).unwrap_err();
-    assert!(matches!(error, ChatError::ContentChanged), "{error}");
-}
-
-#[test]
-fn a_role_cannot_smuggle_a_marker() {
-    let error = encode(CHATML, &[("user", "a"), ("<|im_end|>", "b")]).unwrap_err();
-    assert!(matches!(error, ChatError::Role { index: 1, .. }));
-    let error = render(CHATML, &[("", "a")]).unwrap_err();
-    assert!(matches!(error, ChatError::Role { index: 0, .. }));
-}
-
-#[test]
-fn contents_with_private_characters_are_still_told_apart() {
-    // The characters of the first two blocks, so the third one marks it. The vocabulary has no
-    // tokens for them: getting as far as the tokenizer shows that the contents were found.
-    let content = "\u{f0010}\u{f1001}<|im_end|>";
-    let error = encode(CHATML, &[("user", content)]).unwrap_err();
-    assert!(matches!(error, ChatError::Tokenizer(_)), "{error}");
-    let all = "\u{f0010}\u{f1001}\u{100000}";
-    let error = encode(CHATML, &[("user", all)]).unwrap_err();
-    assert!(matches!(error, ChatError::NoPlaceholder), "{error}");
+    let (t, ids) = encode(depends, &[("user", "x")]).unwrap();
+    assert_eq!(t.decode(&ids, SpecialText::Keep), "Xx");
 }

@@ -12,17 +12,41 @@ use std::sync::OnceLock;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
-/// The fixtures of `data/parity` that this version runs.
-pub const FAMILIES: [&str; 9] = [
+/// The fixtures of `data/parity`: one of each family, and of variants with axes of their own.
+pub const FAMILIES: [&str; 33] = [
     "llama",
     "llama-rope3",
     "llama-yarn",
     "mistral-sliding",
+    "mixtral",
     "qwen2",
     "qwen3",
+    "qwen2-moe",
+    "qwen3-moe",
+    "qwen3-next",
+    "olmo2",
+    "olmoe",
+    "phi",
+    "phi3",
+    "granite",
+    "granitemoe",
+    "starcoder2",
+    "gpt2",
+    "gpt-oss",
+    "gpt-oss-mxfp4",
+    "deepseek-v2",
+    "deepseek-v3",
+    "cohere2",
+    "smollm3",
+    "glm4",
     "gemma",
     "gemma2",
     "gemma3",
+    "gemma3n",
+    "gemma4-dense",
+    "gemma4-e",
+    "gemma4-moe",
+    "kimi-linear",
 ];
 
 /// The folder of a parity fixture.

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let parent = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("compat/v{FORMAT_VERSION}"));
     std::fs::create_dir_all(&parent)?;
     let out = parent.join("tiny");
-    let options = ExtractOptions { level: Level::All };
+    let options = ExtractOptions::at(Level::All);
     extract(&source, Some(&tokenizer), &out, &options, &mut |_| {
         ControlFlow::Continue(())
     })?;

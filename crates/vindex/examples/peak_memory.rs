@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         &checkpoint,
         None,
         &out,
-        &ExtractOptions { level: Level::All },
+        &ExtractOptions::at(Level::All),
         go_on,
     )?;
     let seconds = start.elapsed().as_secs_f64();
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         &gguf,
         None,
         &dir.path().join("linked"),
-        &ExtractOptions { level: Level::All },
+        &ExtractOptions::at(Level::All),
         go_on,
     )?;
     println!(

@@ -12,6 +12,12 @@ use crate::manifest::{FORMAT_VERSION, Level};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VindexError {
+    /// A folder of safetensors asked to become one.
+    #[error("{path}: is a folder of safetensors already")]
+    NothingToExport {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Not a directory with a manifest.
     #[error("{path}: not a vindex: expected a directory with vindex.json")]
     NotAVindex {
@@ -192,6 +198,10 @@ impl VindexError {
                     .to_owned(),
             ),
             Self::RelationExists { name } => Some(format!("drop `{name}` first, or choose another name")),
+            Self::NothingToExport { .. } => Some(
+                "its files are what an export would write; extract it and export the vindex to get a copy"
+                    .to_owned(),
+            ),
             Self::NotAVindex { .. }
             | Self::Io { .. }
             | Self::Manifest { .. }

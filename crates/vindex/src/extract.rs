@@ -8,15 +8,19 @@
 //! Memory: the largest tensor and some buffers. Source files are mapped anew from time to time, because pages of a map
 //! that have been read count as memory until it goes.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use larql_formats::safetensors;
-use larql_models::to_gguf::GgufPlan;
+use larql_formats::{TensorInfo, safetensors};
+use larql_kernels::Team;
+use larql_models::to_gguf::{Fallback, GgufContent, GgufPlan, Quantization};
 use larql_models::tokenizer::Tokenizer;
-use larql_models::{Checkpoint, Container};
+use larql_models::{Checkpoint, Container, ModelError};
 use tempfile::TempDir;
 
 use crate::Progress;
@@ -24,14 +28,17 @@ use crate::digest::{Hashed, Reporter, hash_bytes, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::manifest::{
     CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, MANIFEST, MANIFEST_BYTES_MAX, Manifest,
-    SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TextFile, TokenizerEntry,
+    KEPT, SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TensorPlace, TextFile, TokenizerEntry,
     TokenizerPlace, WEIGHTS,
 };
-use crate::stream::stream;
+use crate::stream::{SourceReader, stream, watched};
 use crate::vindex::Vindex;
 
 /// Bytes that are copied between two reports.
 const COPY_BYTES: u64 = 16 << 20;
+
+/// Bytes of a tensor that are passed on between two reports.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Metadata key of a vocabulary inside a GGUF.
 const GGUF_VOCABULARY: &str = "tokenizer.ggml.tokens";
@@ -41,6 +48,21 @@ const GGUF_VOCABULARY: &str = "tokenizer.ggml.tokens";
 pub struct ExtractOptions {
     /// How much goes in.
     pub level: Level,
+    /// Which types the weights get; `None` leaves them as they are.
+    pub quantization: Option<Quantization>,
+    /// Threads that encode.
+    pub n_threads: NonZeroUsize,
+}
+
+impl ExtractOptions {
+    /// Everything of a level, in the types it has.
+    pub fn at(level: Level) -> Self {
+        Self {
+            level,
+            quantization: None,
+            n_threads: NonZeroUsize::MIN,
+        }
+    }
 }
 
 /// How the weights got into the vindex.
@@ -93,6 +115,7 @@ pub fn extract(
     let staging = staging(&parent, &name, out)?;
     let mut job = Job {
         source,
+        options: *options,
         level: options.level,
         staging: staging.path(),
         out,
@@ -100,7 +123,8 @@ pub fn extract(
     };
     let weights = job.weights()?;
     let (tokenizer_file, entry) = job.tokenizer(tokenizer)?;
-    let files: Vec<FileEntry> = [Some(weights.entry), tokenizer_file]
+    let (kept_file, kept) = job.kept()?;
+    let files: Vec<FileEntry> = [Some(weights.entry), tokenizer_file, kept_file]
         .into_iter()
         .flatten()
         .collect();
@@ -122,7 +146,7 @@ pub fn extract(
         level: options.level,
         files,
         tokenizer: entry,
-        source: job.source_entry(&weights.hashed)?,
+        source: job.source_entry(&weights.hashed, &kept)?,
         ignored: ignored(source),
         notes,
         spec: source.spec().clone(),
@@ -171,7 +195,7 @@ pub fn staging_prefix(name: &str) -> String {
     format!(".{name}.partial-")
 }
 
-fn staging(parent: &Path, name: &str, out: &Path) -> Result<TempDir, VindexError> {
+pub(crate) fn staging(parent: &Path, name: &str, out: &Path) -> Result<TempDir, VindexError> {
     let prefix = staging_prefix(name);
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix);
@@ -192,7 +216,7 @@ fn readable_by_all(builder: &mut tempfile::Builder<'_, '_>) {
 fn readable_by_all(_: &mut tempfile::Builder<'_, '_>) {}
 
 /// Gives a finished directory its name.
-fn publish(staging: TempDir, parent: &Path, out: &Path) -> Result<(), VindexError> {
+pub(crate) fn publish(staging: TempDir, parent: &Path, out: &Path) -> Result<(), VindexError> {
     sync_directory(staging.path());
     // A rename would silently replace an empty directory that has appeared meanwhile.
     if fs::symlink_metadata(out).is_ok() {
@@ -219,6 +243,32 @@ fn sync_directory(path: &Path) {
     }
 }
 
+/// Copies a file; the standard library lets the file system share blocks where it can.
+pub(crate) fn copy_file(
+    from: &Path,
+    to: &Path,
+    shown: &Path,
+    reporter: &mut Reporter<'_>,
+) -> Result<(), VindexError> {
+    let mut input = File::open(from).map_err(io_error(from, "open"))?;
+    let total = input
+        .metadata()
+        .map_err(io_error(from, "read the size of"))?
+        .len();
+    let mut output = File::create_new(to).map_err(io_error(shown, "create"))?;
+    let mut done = 0;
+    loop {
+        reporter.tell("copy", done, total)?;
+        let n = io::copy(&mut (&mut input).take(COPY_BYTES), &mut output)
+            .map_err(io_error(shown, "write"))?;
+        if n == 0 {
+            break;
+        }
+        done += n;
+    }
+    output.sync_all().map_err(io_error(shown, "flush"))
+}
+
 fn ignored(source: &Checkpoint) -> Vec<Ignored> {
     let entry = |tensor: &larql_models::checkpoint::IgnoredTensor| Ignored {
         name: tensor.name.clone(),
@@ -238,6 +288,7 @@ struct Weights {
 
 struct Job<'a> {
     source: &'a Checkpoint,
+    options: ExtractOptions,
     level: Level,
     staging: &'a Path,
     /// The final path, which messages name.
@@ -253,25 +304,26 @@ impl Job<'_> {
             .into_iter()
             .filter(|role| content.includes(*role))
             .count();
+        let quantization = self.options.quantization;
         let (hashed, placement, notes) = match (self.source.container(), self.level) {
-            (Container::Gguf(file), Level::Inference | Level::All) if file.paths().len() == 1 => {
+            (Container::Gguf(file), Level::Inference | Level::All)
+                if file.paths().len() == 1 && quantization.is_none() =>
+            {
                 let (hashed, placement) = self.take(&file.paths()[0])?;
                 (hashed, placement, vec![])
             }
             (Container::Gguf(_) | Container::HuggingFace(_), _) => {
-                let plan = GgufPlan::new(self.source, content)?;
+                let (plan, notes) = planned(self.source, content, quantization)?;
+                let team = quantization.map(|_| RefCell::new(Team::new(self.options.n_threads)));
                 let hashed = stream(
                     &plan,
                     self.source,
                     &self.staging.join(WEIGHTS),
                     &self.out.join(WEIGHTS),
+                    team.as_ref(),
                     &mut self.reporter,
                 )?;
-                (
-                    hashed,
-                    WeightsPlacement::Written,
-                    plan.differences().to_vec(),
-                )
+                (hashed, WeightsPlacement::Written, notes)
             }
         };
         Ok(Weights {
@@ -283,6 +335,45 @@ impl Job<'_> {
         })
     }
 
+    /// Keeps the tensors of a folder that nothing else could be made of again; returns their names too.
+    fn kept(&mut self) -> Result<(Option<FileEntry>, Vec<String>), VindexError> {
+        let Container::HuggingFace(folder) = self.source.container() else {
+            return Ok((None, vec![]));
+        };
+        if self.level != Level::All {
+            return Ok((None, vec![]));
+        }
+        let names = self.source.kept_apart()?;
+        if names.is_empty() {
+            return Ok((None, names));
+        }
+        let mut writer = safetensors::Writer::new(&BTreeMap::new())?;
+        let infos: Vec<&TensorInfo> = names
+            .iter()
+            .filter_map(|name| folder.weights.tensor(name))
+            .collect();
+        for info in &infos {
+            writer.declare((*info).clone())?;
+        }
+        let total = infos.iter().map(|info| info.n_bytes).sum();
+        let reader = SourceReader::new(self.source)?;
+        let (path, shown) = (self.staging.join(KEPT), self.out.join(KEPT));
+        let hashed = watched(&path, &shown, total, &mut self.reporter, |out| {
+            let mut stream = writer.begin(out)?;
+            for info in infos {
+                stream.write_tensor(&info.name, |sink| {
+                    for chunk in reader.data(&info.name)?.chunks(CHUNK_BYTES) {
+                        sink.put(chunk)?;
+                    }
+                    Ok::<(), ModelError>(())
+                })?;
+            }
+            stream.finish()?;
+            Ok(())
+        })?;
+        Ok((Some(entry(KEPT.to_owned(), &hashed)), names))
+    }
+
     /// Takes a file as it is: by a second name if that is possible, else by a copy.
     fn take(&mut self, file: &Path) -> Result<(Hashed, WeightsPlacement), VindexError> {
         // A link to a symbolic link would depend on what that points to.
@@ -292,36 +383,12 @@ impl Job<'_> {
             Ok(()) => WeightsPlacement::Linked,
             // Another file system, or one without links.
             Err(_) => {
-                self.copy(&real, &target)?;
+                copy_file(&real, &target, &self.out.join(WEIGHTS), &mut self.reporter)?;
                 WeightsPlacement::Copied
             }
         };
         let hashed = hash_file(&target, "digest", &mut self.reporter)?;
         Ok((hashed, placement))
-    }
-
-    /// The standard library lets the file system share blocks where it can.
-    fn copy(&mut self, from: &Path, to: &Path) -> Result<(), VindexError> {
-        let mut input = File::open(from).map_err(io_error(from, "open"))?;
-        let total = input
-            .metadata()
-            .map_err(io_error(from, "read the size of"))?
-            .len();
-        let mut output =
-            File::create_new(to).map_err(io_error(&self.out.join(WEIGHTS), "create"))?;
-        let mut done = 0;
-        loop {
-            self.reporter.tell("copy", done, total)?;
-            let n = io::copy(&mut (&mut input).take(COPY_BYTES), &mut output)
-                .map_err(io_error(&self.out.join(WEIGHTS), "write"))?;
-            if n == 0 {
-                break;
-            }
-            done += n;
-        }
-        output
-            .sync_all()
-            .map_err(io_error(&self.out.join(WEIGHTS), "flush"))
     }
 
     fn tokenizer(
@@ -411,14 +478,16 @@ impl Job<'_> {
         Ok(size)
     }
 
-    fn source_entry(&mut self, weights: &Hashed) -> Result<Source, VindexError> {
+    fn source_entry(&mut self, weights: &Hashed, kept: &[String]) -> Result<Source, VindexError> {
         let origin = self.source.origin();
         let real = fs::canonicalize(origin).unwrap_or_else(|_| origin.to_owned());
         let name = file_name(&real);
         match self.source.container() {
             Container::Gguf(file) => {
                 let paths = file.paths();
-                let taken = paths.len() == 1 && self.level != Level::Browse;
+                let taken = paths.len() == 1
+                    && self.level != Level::Browse
+                    && self.options.quantization.is_none();
                 let files = if taken {
                     vec![entry(file_name(&paths[0]), weights)]
                 } else {
@@ -436,7 +505,10 @@ impl Job<'_> {
                 let files = self.hash_all(folder.weights.paths())?;
                 let (texts, tensors) = match self.level {
                     Level::Browse | Level::Inference => (vec![], vec![]),
-                    Level::All => (texts(&folder.path)?, source_tensors(&folder.weights)),
+                    Level::All => (
+                        texts(&folder.path)?,
+                        source_tensors(&folder.weights, kept),
+                    ),
                 };
                 Ok(Source {
                     kind: SourceKind::HuggingFace,
@@ -501,13 +573,75 @@ fn texts(folder: &Path) -> Result<Vec<TextFile>, VindexError> {
     Ok(texts)
 }
 
-fn source_tensors(weights: &safetensors::Checkpoint) -> Vec<SourceTensor> {
+fn source_tensors(weights: &safetensors::Checkpoint, kept: &[String]) -> Vec<SourceTensor> {
     weights
         .tensors()
         .iter()
         .map(|info| SourceTensor {
             name: info.name.clone(),
             dtype: info.dtype.name().to_owned(),
+            shape: info.shape.clone(),
+            file: weights.file_of(&info.name).map_or(0, |file| {
+                u32::try_from(file).expect("checkpoints have few files")
+            }),
+            place: match kept.contains(&info.name) {
+                true => TensorPlace::Kept,
+                false => TensorPlace::Weights,
+            },
+        })
+        .collect()
+}
+
+/// The weights file to be, with its vocabulary, and what a user should know about it.
+pub(crate) fn planned(
+    source: &Checkpoint,
+    content: GgufContent,
+    quantization: Option<Quantization>,
+) -> Result<(GgufPlan, Vec<String>), VindexError> {
+    let mut plan = GgufPlan::new(source, content)?;
+    let mut notes = plan.differences().to_vec();
+    if let Container::HuggingFace(folder) = source.container() {
+        match folder.gguf_tokenizer(source.spec().d_vocab)? {
+            None => {}
+            Some(Err(error)) => notes.push(format!(
+                "the weights file carries no vocabulary, other programs run it on token ids only: {error}"
+            )),
+            Some(Ok(tokenizer)) => {
+                for (key, value) in tokenizer.metadata.iter() {
+                    plan.metadata_mut().set(key, value.clone());
+                }
+                notes.extend(tokenizer.notes);
+            }
+        }
+    }
+    if let Some(quantization) = quantization {
+        let fallbacks = plan.quantize(source, quantization)?;
+        notes.push(format!(
+            "quantized to {}: {:.3} bits per weight",
+            quantization.mix,
+            plan.bits_per_weight()
+        ));
+        notes.extend(fallback_notes(&fallbacks));
+    }
+    Ok((plan, notes))
+}
+
+/// One sentence for all tensors of the same width that got another type than the mix asks for.
+fn fallback_notes(fallbacks: &[Fallback]) -> Vec<String> {
+    let mut groups: BTreeMap<(u64, &str, &str), Vec<&str>> = BTreeMap::new();
+    for fallback in fallbacks {
+        let key = (fallback.cols, fallback.wanted.name(), fallback.got.name());
+        groups.entry(key).or_default().push(&fallback.tensor);
+    }
+    groups
+        .into_iter()
+        .map(|((cols, wanted, got), tensors)| {
+            format!(
+                "{} tensors with rows of {cols} are {got} instead of {wanted}, whose blocks do not divide them ({}{})",
+                tensors.len(),
+                tensors[0],
+                if tensors.len() > 1 { " and others" } else { "" }
+            )
         })
         .collect()
 }

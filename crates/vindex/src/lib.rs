@@ -10,6 +10,7 @@
 
 mod digest;
 mod error;
+mod export;
 mod extract;
 mod features;
 mod knowledge;
@@ -20,12 +21,13 @@ mod verify;
 mod vindex;
 
 pub use error::VindexError;
+pub use export::{ExportReport, ExportSource, export_gguf, export_safetensors};
 pub use extract::{ExtractOptions, ExtractReport, WeightsPlacement, extract, staging_prefix};
 pub use features::{FeatureRow, FeatureTable, OutputToken};
 pub use knowledge::{KnowledgeDb, RelationOrigin, RelationRow};
 pub use manifest::{
     CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, Manifest, Source, SourceKind,
-    SourceTensor, TextFile, TokenizerEntry, TokenizerPlace,
+    SourceTensor, TensorPlace, TextFile, TokenizerEntry, TokenizerPlace,
 };
 pub use verify::{Check, VerifyReport, verify};
 pub use vindex::Vindex;

@@ -25,8 +25,11 @@ pub(crate) const WEIGHTS: &str = "weights.gguf";
 /// Name of a tokenizer that is not part of the weights.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
+/// Name of the source's tensors that nothing else could be made of again.
+pub(crate) const KEPT: &str = "source.safetensors";
+
 /// Files that the manifest lists, in their order.
-const LISTED: [&str; 2] = [WEIGHTS, TOKENIZER];
+const LISTED: [&str; 3] = [WEIGHTS, TOKENIZER, KEPT];
 
 /// Files of a folder of safetensors that are kept in full at level `all`.
 pub(crate) const SOURCE_TEXTS: [&str; 7] = [
@@ -207,6 +210,36 @@ pub struct SourceTensor {
     pub name: String,
     /// Name of its stored type.
     pub dtype: String,
+    /// Its shape there, outermost first; absent in vindexes of version 0.1.0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<u64>,
+    /// Which of [`Source::files`] has it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub file: u32,
+    /// Where its bytes are now.
+    #[serde(default, skip_serializing_if = "TensorPlace::is_weights")]
+    pub place: TensorPlace,
+}
+
+/// Where the bytes of a source's tensor are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorPlace {
+    /// Made of what `weights.gguf` holds.
+    #[default]
+    Weights,
+    /// In `source.safetensors`, as they were.
+    Kept,
+}
+
+impl TensorPlace {
+    fn is_weights(&self) -> bool {
+        *self == Self::Weights
+    }
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// A tensor that the forward pass does not use, and why.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use larql_formats::gguf::GgufFile;
 use larql_formats::{Bytes, safetensors};
+use larql_kernels::Team;
 use larql_models::to_gguf::GgufPlan;
 use larql_models::{Checkpoint, Container, ModelError};
 
@@ -28,18 +29,39 @@ pub(crate) fn stream(
     source: &Checkpoint,
     path: &Path,
     shown: &Path,
+    team: Option<&RefCell<Team>>,
     reporter: &mut Reporter<'_>,
 ) -> Result<Hashed, VindexError> {
-    let file = File::create_new(path).map_err(io_error(shown, "create"))?;
     let reader = SourceReader::new(source)?;
+    watched(path, shown, plan.data_bytes(), reporter, |out| {
+        let mut stream = plan.begin(out)?;
+        for (idx, info) in plan.tensors().enumerate() {
+            stream.write_tensor(&info.name, |sink| {
+                plan.write_tensor_from(idx, source, &|name| reader.data(name), team, sink)
+            })?;
+        }
+        stream.finish()?;
+        Ok(())
+    })
+}
+
+/// Writes and hashes a new file of about `total` bytes, reporting on the way.
+pub(crate) fn watched(
+    path: &Path,
+    shown: &Path,
+    total: u64,
+    reporter: &mut Reporter<'_>,
+    write: impl FnOnce(BufWriter<&mut Watched<'_, '_>>) -> Result<(), ModelError>,
+) -> Result<Hashed, VindexError> {
+    let file = File::create_new(path).map_err(io_error(shown, "create"))?;
     let mut watched = Watched {
         out: HashingWriter::new(file),
         reporter,
         done: 0,
-        total: plan.data_bytes(),
+        total,
         stop: None,
     };
-    let result = write_plan(plan, source, &reader, &mut watched);
+    let result = write(BufWriter::with_capacity(BUFFER_BYTES, &mut watched));
     let Watched { out, stop, .. } = watched;
     match stop {
         Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: STAGE }),
@@ -51,24 +73,8 @@ pub(crate) fn stream(
     Ok(hashed)
 }
 
-fn write_plan(
-    plan: &GgufPlan,
-    source: &Checkpoint,
-    reader: &SourceReader<'_>,
-    watched: &mut Watched<'_, '_>,
-) -> Result<(), VindexError> {
-    let mut stream = plan.begin(BufWriter::with_capacity(BUFFER_BYTES, watched))?;
-    for (idx, info) in plan.tensors().enumerate() {
-        stream.write_tensor(&info.name, |sink| {
-            plan.write_tensor_from(idx, source, &|name| reader.data(name), sink)
-        })?;
-    }
-    stream.finish()?;
-    Ok(())
-}
-
 /// The source's files, mapped apart from the caller's own maps and anew after every [`REMAP_BYTES`].
-struct SourceReader<'a> {
+pub(crate) struct SourceReader<'a> {
     container: &'a Container,
     open: RefCell<Opened>,
     read: Cell<u64>,
@@ -80,7 +86,7 @@ enum Opened {
 }
 
 impl<'a> SourceReader<'a> {
-    fn new(source: &'a Checkpoint) -> Result<Self, VindexError> {
+    pub(crate) fn new(source: &'a Checkpoint) -> Result<Self, VindexError> {
         let container = source.container();
         Ok(Self {
             container,
@@ -89,7 +95,7 @@ impl<'a> SourceReader<'a> {
         })
     }
 
-    fn data(&self, name: &str) -> Result<Bytes, ModelError> {
+    pub(crate) fn data(&self, name: &str) -> Result<Bytes, ModelError> {
         if self.read.get() >= REMAP_BYTES {
             self.open.replace(Opened::new(self.container)?);
             self.read.set(0);
@@ -122,7 +128,7 @@ enum Stop {
 }
 
 /// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
-struct Watched<'r, 'c> {
+pub(crate) struct Watched<'r, 'c> {
     out: HashingWriter<File>,
     reporter: &'r mut Reporter<'c>,
     done: u64,

@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use larql_formats::gguf::GgufFile;
-use larql_models::to_gguf::{GgufContent, gguf_tensors};
+use larql_models::to_gguf::GgufContent;
 use larql_models::tokenizer::{GgufVocab, Tokenizer};
 use larql_models::{Checkpoint, StoredTensor, TensorRole};
 
@@ -122,12 +121,21 @@ impl Vindex {
     /// by [`Self::tensor`]. Otherwise names what is wrong with the weights.
     pub fn checkpoint(&self) -> Result<Checkpoint, VindexError> {
         self.requires(Level::Inference)?;
-        let path = self.weights_path();
-        let spec = self.manifest.spec.clone();
+        self.contents()
+    }
+
+    /// The tensors of this level, matched with the spec.
+    ///
+    /// # Errors
+    /// Names what is wrong with the weights.
+    pub fn contents(&self) -> Result<Checkpoint, VindexError> {
+        let (path, spec) = (self.weights_path(), self.manifest.spec.clone());
+        let content = self.level().content();
         Ok(Checkpoint::from_gguf_with_spec(
             self.weights()?,
             &path,
             spec,
+            content,
         )?)
     }
 
@@ -136,20 +144,11 @@ impl Vindex {
     /// # Errors
     /// Names what is wrong with the weights.
     pub fn tensors(&self) -> Result<Vec<StoredTensor>, VindexError> {
-        match self.level() {
-            Level::Browse => {
-                let file = Arc::new(self.weights()?);
-                let (path, spec) = (self.weights_path(), &self.manifest.spec);
-                Ok(gguf_tensors(&file, &path, spec, self.level().content())?)
-            }
-            Level::Inference | Level::All => {
-                let checkpoint = self.checkpoint()?;
-                let roles = checkpoint.roles().into_iter();
-                Ok(roles
-                    .map(|role| checkpoint.tensor(role))
-                    .collect::<Result<_, _>>()?)
-            }
-        }
+        let contents = self.contents()?;
+        let roles = contents.roles().into_iter();
+        Ok(roles
+            .map(|role| contents.tensor(role))
+            .collect::<Result<_, _>>()?)
     }
 
     /// The tensor of a role, at any level that has it.
@@ -160,16 +159,7 @@ impl Vindex {
         if !self.level().content().includes(role) {
             self.requires(Level::Inference)?;
         }
-        let found = self
-            .tensors()?
-            .into_iter()
-            .find(|tensor| tensor.role == role);
-        found.ok_or_else(|| {
-            VindexError::Model(larql_models::ModelError::NoTensor {
-                origin: self.weights_path().display().to_string(),
-                role: role.to_string(),
-            })
-        })
+        Ok(self.contents()?.tensor(role)?)
     }
 
     /// The weights as a container.
@@ -213,6 +203,18 @@ impl Vindex {
             path,
             source: Box::new(source),
         })
+    }
+
+    /// The text of a tokenizer that is a file of its own.
+    ///
+    /// # Errors
+    /// If the file is listed and cannot be read.
+    pub fn tokenizer_json(&self) -> Result<Option<String>, VindexError> {
+        let path = self.path.join(TOKENIZER);
+        match self.manifest.file(TOKENIZER) {
+            None => Ok(None),
+            Some(_) => Ok(Some(fs::read_to_string(&path).map_err(io_error(&path, "read"))?)),
+        }
     }
 
     /// The cache of features; created with the first call.

@@ -4,11 +4,16 @@
 
 mod golden;
 mod knowledge;
+mod peers;
+mod python;
+mod roundtrip;
 mod tokens;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+
+use crate::process;
 
 /// Largest logit error against a float32 reference.
 const LOGIT_ERROR_MAX: f64 = 2e-3;
@@ -73,4 +78,34 @@ pub(crate) fn facts(model: &Path, reference: &Path) -> Result<()> {
 /// Hit rates of one relation over a table of true answers.
 pub(crate) fn hits(model: &Path, table: &Path, relation: &str, limit: usize) -> Result<()> {
     knowledge::hits(model, table, relation, limit)
+}
+
+/// Exports against llama.cpp, transformers and the recorded vocabularies.
+pub(crate) fn peers(
+    python: &Path,
+    larql: Option<PathBuf>,
+    families: &[String],
+    vocabularies: Option<&Path>,
+) -> Result<()> {
+    let checked = peers::run(&peers::Peers::find(python, larql)?, families);
+    let Some(folder) = vocabularies else {
+        println!("tokenizers: not checked; name a folder with --vocabularies");
+        return checked;
+    };
+    let root = process::root();
+    let suite = process::run(
+        process::cargo(&root)
+            .args([
+                "run",
+                "--quiet",
+                "--release",
+                "-p",
+                "larql-models",
+                "--example",
+                "tokenizer_conformance",
+                "--",
+            ])
+            .arg(std::path::absolute(folder)?),
+    );
+    checked.and(suite)
 }

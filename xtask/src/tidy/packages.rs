@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("larql-kernels", &[]),
     ("larql-formats", &[]),
     ("larql-lql", &[]),
+    ("larql-hub", &[]),
     ("larql-models", &["larql-kernels", "larql-formats"]),
     (
         "larql-vindex",
@@ -49,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "larql-engine",
             "larql-lql",
             "larql-db",
+            "larql-hub",
         ],
     ),
     ("larql-testkit", &["larql-kernels", "larql-formats"]),
@@ -72,10 +74,12 @@ const WITHOUT_DEPENDENCIES: &[&str] = &["larql-lql"];
 const FENCED: &[(&str, &[&str])] = &[
     ("anyhow", &["larql-cli", "xtask"]),
     ("clap", &["larql-cli", "xtask"]),
+    ("hf-hub", &["larql-hub"]),
     ("memmap2", &["larql-formats"]),
     ("rusqlite", &["larql-vindex", "larql-db"]),
     ("tokenizers", &["larql-models"]),
     ("tokio", &["larql-server"]),
+    ("ureq", &["larql-hub"]),
 ];
 
 const LICENSES: &[&str] = &[
@@ -86,6 +90,8 @@ const LICENSES: &[&str] = &[
     "BSD-3-Clause",
     "BSL-1.0",
     "CC0-1.0",
+    // The list of root certificates, which is data.
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "MIT-0",

@@ -229,8 +229,13 @@ impl Conversation<'_> {
             .take_while(|(new, old)| new == old)
             .count();
         // At least one id has to run, or there would be no logits.
-        let kept = repeated.min(ids.len().saturating_sub(1));
-        self.state.truncate(kept);
+        let mut kept = repeated.min(ids.len().saturating_sub(1));
+        let n_positions = ids.len() + self.options.max_tokens;
+        // A running state cannot go back, and a long conversation turns its keys otherwise: both begin anew.
+        if !self.state.may_reach(n_positions) || self.state.truncate(kept).is_err() {
+            self.state = SequenceState::with_length(self.db.spec(), n_positions);
+            kept = 0;
+        }
         self.remembered.clone_from(&ids);
         let flag = context.interrupts.flag();
         let work = context.interrupts.work();
@@ -251,7 +256,9 @@ impl Conversation<'_> {
             self.remembered.extend(&made.tokens);
         }
         // What ran after the last known id cannot be told, so it is forgotten.
-        self.state.truncate(self.remembered.len());
+        if self.state.truncate(self.remembered.len()).is_err() {
+            self.state = SequenceState::new(self.db.spec());
+        }
         self.remembered.truncate(self.state.n_positions());
         Ok(made?)
     }

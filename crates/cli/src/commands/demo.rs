@@ -2,7 +2,7 @@
 
 use larql_db::{Rows, Session};
 use larql_models::Checkpoint;
-use larql_vindex::Level;
+use larql_vindex::{ExtractOptions, Level};
 use serde::Serialize;
 
 use crate::args::DemoArgs;
@@ -98,7 +98,12 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
     };
     let work = context.interrupts.work();
     atlas::unpack(&folder)?;
-    let accounting = extract::make(context, &Checkpoint::open(&folder)?, &vindex, Level::All)?;
+    let accounting = extract::make(
+        context,
+        &Checkpoint::open(&folder)?,
+        &vindex,
+        &ExtractOptions::at(Level::All),
+    )?;
     tour.step(
         "Extract",
         "A checkpoint becomes a vindex: standard weights, a manifest with digests, and an account of every tensor.",

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use larql_db::features::{TOKENS_CACHED, feature_tokens};
-use larql_db::{Database, DbError, Rows};
+use larql_db::{Database, Rows};
 use larql_models::tokenizer::TokenizerError;
 use larql_models::{Checkpoint, ModelError};
 use larql_vindex::{
@@ -16,8 +16,10 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::args::{ExtractArgs, LevelArg, ProfileArg};
+use crate::commands::export;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::model_ref;
 use crate::printer::flow;
 use crate::table::size;
 
@@ -52,29 +54,29 @@ struct Ignored {
 /// # Errors
 /// If the source cannot be used or the vindex cannot be written; nothing is left behind then.
 pub(crate) fn extract(context: &Context, args: &ExtractArgs) -> Result<Outcome, CliError> {
-    if !args.source.exists() {
-        return Err(DbError::NotFound {
-            path: args.source.clone(),
-        }
-        .into());
-    }
-    if Vindex::is_vindex(&args.source) {
+    let source = model_ref::resolve(context, &args.source)?;
+    if Vindex::is_vindex(&source) {
         return Err(CliError::request(
             "already_a_vindex",
-            format!("{}: is a vindex already", args.source.display()),
+            format!("{}: is a vindex already", source.display()),
         )
         .with_hint(Some(
             "extract the checkpoint that it was made from".to_owned(),
         )));
     }
     let work = context.interrupts.work();
-    let checkpoint = Checkpoint::open(&args.source)?;
+    let checkpoint = Checkpoint::open(&source)?;
     let level = match args.level {
         LevelArg::Browse => Level::Browse,
         LevelArg::Inference => Level::Inference,
         LevelArg::All => Level::All,
     };
-    let mut accounting = make(context, &checkpoint, &args.out, level)?;
+    let options = ExtractOptions {
+        level,
+        quantization: export::asked(&args.quant)?,
+        n_threads: context.n_threads(),
+    };
+    let mut accounting = make(context, &checkpoint, &args.out, &options)?;
     if args.features {
         accounting.features = Some(fill_features(context, &args.out)?);
     }
@@ -119,7 +121,7 @@ pub(crate) fn make(
     context: &Context,
     checkpoint: &Checkpoint,
     out: &Path,
-    level: Level,
+    options: &ExtractOptions,
 ) -> Result<Accounting, CliError> {
     let (tokenizer, missing) = match checkpoint.tokenizer() {
         Ok(tokenizer) => (Some(tokenizer), None),
@@ -138,7 +140,7 @@ pub(crate) fn make(
         checkpoint,
         tokenizer.as_ref(),
         out,
-        &ExtractOptions { level },
+        options,
         &mut |progress| {
             bar.show(progress.stage, progress.done, progress.total);
             flow(flag.is_raised())

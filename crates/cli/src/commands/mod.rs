@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod demo;
+pub(crate) mod export;
 pub(crate) mod extract;
 pub(crate) mod logits;
 pub(crate) mod lql;

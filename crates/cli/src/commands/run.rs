@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
     let prompt = encode_prompt(tokenizer, &args.prompt)?;
     db.model()?;
     let mut runtime = context.runtime(args.arithmetic.profile);
-    let mut state = SequenceState::new(db.spec());
+    let mut state = SequenceState::with_length(db.spec(), prompt.len() + options.max_tokens);
     let mut streamed = Streamed::new(&context.printer);
     let work = context.interrupts.work();
     let flag = context.interrupts.flag();

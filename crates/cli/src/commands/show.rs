@@ -10,6 +10,7 @@ use crate::Outcome;
 use crate::args::ShowArgs;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::model_ref;
 use crate::table::size;
 
 /// What is inside a model.
@@ -64,8 +65,19 @@ struct FileWire<'a> {
 /// # Errors
 /// If it cannot be opened.
 pub(crate) fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, CliError> {
-    let db = Database::open(&args.model)?;
-    let wire = describe(&db)?;
+    // Holds the headers of a model of the hub until they are printed.
+    let scratch = tempfile::tempdir().map_err(|source| {
+        CliError::failure(
+            "temporary_folder",
+            format!("cannot make a temporary folder: {source}"),
+        )
+    })?;
+    let headers = model_ref::headers(context, &args.model, scratch.path())?;
+    let db = Database::open(&headers.path)?;
+    let mut wire = describe(&db)?;
+    if let Some(model) = headers.model {
+        wire.path = model.to_string();
+    }
     if context.printer.is_table() {
         context.printer.table(&rows(&wire))?;
     } else {

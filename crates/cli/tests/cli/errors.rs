@@ -12,14 +12,15 @@ fn errors_go_to_stderr_with_a_hint() {
     --- stdout
     --- stderr
     error: no such model: no such file or folder
+    hint: MODEL is a local path, or org/repo or hf://org/repo on the Hugging Face Hub
     ");
-    let ran = larql(["run", "hf://org/name", "x"]).run();
+    let ran = larql(["run", "s3://org/name", "x"]).run();
     insta::assert_snapshot!(ran.snapshot(), @r"
     exit 1
     --- stdout
     --- stderr
-    error: hf://org/name: no such file or folder
-    hint: `hf:` addresses are not opened here; give the path of a local file or folder
+    error: s3://org/name: no such file or folder
+    hint: `s3:` addresses are not opened here; give the path of a local file or folder
     ");
     let ran = larql(["lql", "SELECT * FORM edges", "--vindex", model()]).run();
     insta::assert_snapshot!(ran.snapshot(), @r"
@@ -42,8 +43,8 @@ fn errors_go_to_stderr_with_a_hint() {
 
 #[test]
 fn quiet_keeps_the_error_and_drops_the_hint() {
-    let ran = larql(["run", "hf://org/name", "x", "--quiet"]).run();
-    assert_eq!(ran.stderr, "error: hf://org/name: no such file or folder\n");
+    let ran = larql(["run", "s3://org/name", "x", "--quiet"]).run();
+    assert_eq!(ran.stderr, "error: s3://org/name: no such file or folder\n");
 }
 
 #[test]

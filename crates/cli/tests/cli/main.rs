@@ -7,7 +7,11 @@
 
 mod errors;
 mod forms;
+mod hub;
 mod lql;
 mod model;
+#[expect(dead_code, reason = "the tests of the hub use the rest")]
+#[path = "../../../hub/tests/it/server.rs"]
+mod server;
 mod support;
 mod vindex;

@@ -12,12 +12,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Variables that would change what is tested.
-const VARIABLES: [&str; 5] = [
+const VARIABLES: [&str; 12] = [
     "LARQL_THREADS",
     "LARQL_HISTORY",
     "LARQL_MODELS",
     "NO_COLOR",
     "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+    "HF_TOKEN",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "HTTPS_PROXY",
 ];
 
 /// A finished run.

@@ -56,8 +56,18 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
         row.insert(5, spec.n_features(idx).map(count).unwrap_or(Cell::Null));
         row.insert(6, activation(&layer.ffn).into());
         let of_layer = |tensor: &&StoredTensor| match tensor.role {
-            TensorRole::Layer(of, _) => of == number,
-            TensorRole::TokenEmbedding | TensorRole::FinalNorm | TensorRole::Head => false,
+            TensorRole::Layer(of, _) | TensorRole::Expert(of, _, _) => of == number,
+            TensorRole::TokenEmbedding
+            | TensorRole::PositionEmbedding
+            | TensorRole::PerLayerEmbedding
+            | TensorRole::PerLayerProjection
+            | TensorRole::PerLayerProjectionNorm
+            | TensorRole::AltUpProjection(_)
+            | TensorRole::AltUpUnembedding(_)
+            | TensorRole::FinalNorm
+            | TensorRole::FinalNormBias
+            | TensorRole::Head
+            | TensorRole::HeadBias => false,
         };
         let own: Vec<&StoredTensor> = tensors.iter().filter(of_layer).collect();
         for matrix in MATRICES {

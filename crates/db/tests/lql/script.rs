@@ -40,7 +40,7 @@ pub(crate) fn vindex(level: Level) -> (TempDir, PathBuf) {
         &source,
         Some(&tokenizer),
         &out,
-        &ExtractOptions { level },
+        &ExtractOptions::at(level),
         &mut |_| ControlFlow::Continue(()),
     )
     .unwrap();

@@ -164,6 +164,11 @@ impl Checkpoint {
         self.index.get(name).map(|(idx, _)| &self.tensors[*idx])
     }
 
+    /// Index in [`Self::paths`] of the file that has the tensor.
+    pub fn file_of(&self, name: &str) -> Option<usize> {
+        self.index.get(name).map(|(_, file)| *file)
+    }
+
     /// The bytes of the tensor called `name`, without a copy; their address has no alignment.
     ///
     /// # Errors

@@ -4,7 +4,10 @@
 
 use serde_json::Value;
 
-use super::GgufFacts;
+pub(super) use super::gguf::{
+    GGUF_WINDOW_KEYS, gguf_bad, gguf_bias, gguf_finish, gguf_missing, gguf_needed,
+    gguf_needed_window, gguf_positive, gguf_u32, gguf_window, gguf_windows, sizes_from_gguf,
+};
 use crate::config::RawConfig;
 use crate::error::ModelError;
 use crate::spec::{
@@ -14,20 +17,6 @@ use crate::spec::{
 
 /// Layers a file may claim; far above any model, far below what exhausts memory.
 const LAYERS_MAX: u32 = 4096;
-
-/// Norms of a block.
-pub(super) enum Norms {
-    /// Before each branch.
-    Pre,
-    /// Before and after each branch.
-    Sandwich,
-}
-
-/// What differs between layers.
-pub(super) struct LayerFacts {
-    pub(super) window: Option<u32>,
-    pub(super) rope: RopeSpec,
-}
 
 /// Sizes every decoder states.
 #[derive(Debug, Clone, Copy)]
@@ -42,98 +31,117 @@ pub(super) struct Sizes {
     pub(super) d_head: u32,
 }
 
-/// The facts of an ordinary attention decoder.
-pub(super) struct Decoder {
+/// A pre-norm decoder with grouped K/V heads and a gated FFN, all layers alike: what most families are but for a few
+/// facts, which they change in the spec it makes.
+pub(super) struct Plain {
     pub(super) family: &'static str,
     pub(super) sizes: Sizes,
-    pub(super) norms: Norms,
-    pub(super) norm_eps: f32,
-    pub(super) norm_weight: NormWeight,
-    pub(super) embedding_multiplier: f32,
+    pub(super) norm: NormSpec,
     pub(super) attention_bias: AttentionBias,
     pub(super) mlp_bias: bool,
-    pub(super) qk_norm: bool,
-    pub(super) scale: f32,
-    pub(super) attention_softcap: Option<f32>,
-    pub(super) final_softcap: Option<f32>,
     pub(super) activation: Activation,
+    pub(super) rope: Option<RopeSpec>,
     pub(super) tied: bool,
-    pub(super) layers: Vec<LayerFacts>,
 }
 
-impl Decoder {
+impl Plain {
     pub(super) fn into_spec(self) -> ModelSpec {
-        let norm = NormSpec {
-            kind: NormKind::Rms,
-            eps: self.norm_eps,
-            weight: self.norm_weight,
-        };
-        let sizes = self.sizes;
-        let block = || match self.norms {
-            Norms::Pre => BlockShape::PreNorm {
+        let (sizes, norm) = (self.sizes, self.norm);
+        let layer = LayerSpec {
+            block: BlockShape::PreNorm {
                 mixer: norm,
                 ffn: norm,
             },
-            Norms::Sandwich => BlockShape::Sandwich {
-                mixer: norm,
-                mixer_post: norm,
-                ffn: norm,
-                ffn_post: norm,
-            },
+            mixer: Mixer::Attention(AttentionSpec {
+                n_heads: sizes.n_heads,
+                n_kv_heads: sizes.n_kv_heads,
+                d_head: sizes.d_head,
+                scale: f64::from(sizes.d_head).powf(-0.5) as f32,
+                bias: self.attention_bias,
+                qk_norm: QkNorm::Absent,
+                v_norm: None,
+                rope: self.rope,
+                window: None,
+                softcap: None,
+                sinks: false,
+                clip_qkv: None,
+                kv: KvSource::Own,
+                gated: false,
+            }),
+            ffn: Ffn::Gated(FfnSpec {
+                d_mlp: sizes.d_mlp,
+                activation: self.activation,
+                bias: self.mlp_bias,
+                gate_cutoff: None,
+            }),
+            residual_multiplier: 1.0,
+            layer_scalar: false,
+            laurel: None,
         };
-        let layers = self
-            .layers
-            .into_iter()
-            .map(|layer| LayerSpec {
-                block: block(),
-                mixer: Mixer::Attention(AttentionSpec {
-                    n_heads: sizes.n_heads,
-                    n_kv_heads: sizes.n_kv_heads,
-                    d_head: sizes.d_head,
-                    scale: self.scale,
-                    bias: self.attention_bias,
-                    qk_norm: if self.qk_norm {
-                        QkNorm::PerHead(norm)
-                    } else {
-                        QkNorm::Absent
-                    },
-                    v_norm: None,
-                    rope: Some(layer.rope),
-                    window: layer.window,
-                    softcap: self.attention_softcap,
-                    sinks: false,
-                    clip_qkv: None,
-                    kv: KvSource::Own,
-                }),
-                ffn: Ffn::Gated(FfnSpec {
-                    d_mlp: sizes.d_mlp,
-                    activation: self.activation,
-                    bias: self.mlp_bias,
-                }),
-                residual_multiplier: 1.0,
-                layer_scalar: false,
-            })
-            .collect();
         ModelSpec {
             family: self.family.to_owned(),
             d_model: sizes.d_model,
             d_vocab: sizes.d_vocab,
             n_ctx: sizes.n_ctx,
             embedding: EmbeddingSpec {
-                multiplier: self.embedding_multiplier,
+                multiplier: 1.0,
                 learned_positions: None,
                 per_layer: None,
             },
-            layers,
+            layers: vec![layer; sizes.n_layers as usize],
             final_norm: norm,
             head: HeadSpec {
                 tied: self.tied,
                 bias: false,
                 scale: 1.0,
-                softcap: self.final_softcap,
+                softcap: None,
             },
+            altup: None,
         }
     }
+}
+
+/// An RMS norm that multiplies by its stored weight.
+pub(super) fn rms(eps: f32) -> NormSpec {
+    NormSpec {
+        kind: NormKind::Rms,
+        eps,
+        weight: NormWeight::Plain,
+    }
+}
+
+/// A layer norm with a bias.
+pub(super) fn layer_norm(eps: f32) -> NormSpec {
+    NormSpec {
+        kind: NormKind::LayerWithBias,
+        eps,
+        weight: NormWeight::Plain,
+    }
+}
+
+/// The softmax attention of each layer that has one, in order.
+pub(super) fn attentions(
+    spec: &mut ModelSpec,
+) -> impl Iterator<Item = (usize, &mut AttentionSpec)> {
+    let layers = spec.layers.iter_mut().enumerate();
+    layers.filter_map(|(i, layer)| match &mut layer.mixer {
+        Mixer::Attention(attention) => Some((i, attention)),
+        Mixer::Mla(_) | Mixer::Kda(_) | Mixer::GatedDelta(_) => None,
+    })
+}
+
+/// Takes the gate out of dense FFNs.
+pub(super) fn without_gate(spec: &mut ModelSpec) {
+    for layer in &mut spec.layers {
+        if let Ffn::Gated(ffn) = layer.ffn {
+            layer.ffn = Ffn::Plain(ffn);
+        }
+    }
+}
+
+/// The width of a head in classes that derive it from the model's.
+pub(super) fn head_share(d_model: u32, n_heads: u32) -> u32 {
+    d_model / n_heads
 }
 
 /// Reads the sizes of `config.json`; `head_dim` is what the class uses where the key is absent.
@@ -141,15 +149,43 @@ pub(super) fn sizes_from_config(
     cfg: &RawConfig<'_>,
     head_dim: impl Fn(u32, u32) -> u32,
 ) -> Result<Sizes, ModelError> {
+    sizes_with_kv(cfg, None, head_dim)
+}
+
+/// As [`sizes_from_config`] for classes whose number of K/V heads is, without a key, a number of its own; `null` still
+/// means as many as there are heads.
+pub(super) fn sizes_with_kv(
+    cfg: &RawConfig<'_>,
+    class_kv_heads: Option<u32>,
+    head_dim: impl Fn(u32, u32) -> u32,
+) -> Result<Sizes, ModelError> {
+    let (d_mlp, n_ctx) = (
+        cfg.u32("intermediate_size")?,
+        cfg.u32("max_position_embeddings")?,
+    );
+    sizes_beside(cfg, d_mlp, n_ctx, class_kv_heads, head_dim)
+}
+
+/// As [`sizes_with_kv`], with the two sizes that some classes spell otherwise.
+pub(super) fn sizes_beside(
+    cfg: &RawConfig<'_>,
+    d_mlp: u32,
+    n_ctx: u32,
+    class_kv_heads: Option<u32>,
+    head_dim: impl Fn(u32, u32) -> u32,
+) -> Result<Sizes, ModelError> {
     let (d_model, n_heads) = (cfg.u32("hidden_size")?, cfg.u32("num_attention_heads")?);
     let sizes = Sizes {
         n_layers: cfg.u32("num_hidden_layers")?,
         d_model,
-        d_mlp: cfg.u32("intermediate_size")?,
+        d_mlp,
         d_vocab: cfg.u32("vocab_size")?,
-        n_ctx: cfg.u32("max_position_embeddings")?,
+        n_ctx,
         n_heads,
-        n_kv_heads: cfg.opt_u32("num_key_value_heads")?.unwrap_or(n_heads),
+        n_kv_heads: cfg
+            .opt_u32("num_key_value_heads")?
+            .or(class_kv_heads.filter(|_| !cfg.is_null("num_key_value_heads")))
+            .unwrap_or(n_heads),
         d_head: cfg
             .opt_u32("head_dim")?
             .unwrap_or_else(|| head_dim(d_model, n_heads)),
@@ -160,60 +196,9 @@ pub(super) fn sizes_from_config(
     Ok(sizes)
 }
 
-/// Reads the sizes of GGUF metadata.
-pub(super) fn sizes_from_gguf(facts: &GgufFacts<'_>, arch: &str) -> Result<Sizes, ModelError> {
-    let need = |key: &str| match gguf_u32(facts, arch, key)? {
-        Some(0) => Err(gguf_bad(facts, arch, key, "0", "a number above 0")),
-        Some(size) => Ok(size),
-        None => Err(gguf_missing(facts, arch, key)),
-    };
-    if let Some(stated) = gguf_u32(facts, arch, "vocab_size")?
-        && stated != facts.d_vocab
-    {
-        let expected = format!("{}, the rows of token_embd.weight", facts.d_vocab);
-        return Err(gguf_bad(
-            facts,
-            arch,
-            "vocab_size",
-            &stated.to_string(),
-            &expected,
-        ));
-    }
-    let (d_model, n_heads) = (need("embedding_length")?, need("attention.head_count")?);
-    let d_head = match gguf_u32(facts, arch, "attention.key_length")? {
-        Some(width) => width,
-        None if n_heads > 0 && d_model % n_heads == 0 => d_model / n_heads,
-        None => return Err(gguf_missing(facts, arch, "attention.key_length")),
-    };
-    if let Some(d_value) = gguf_u32(facts, arch, "attention.value_length")?
-        && d_value != d_head
-    {
-        return Err(gguf_bad(
-            facts,
-            arch,
-            "attention.value_length",
-            &d_value.to_string(),
-            &format!("{d_head}"),
-        ));
-    }
-    let sizes = Sizes {
-        n_layers: need("block_count")?,
-        d_model,
-        d_mlp: need("feed_forward_length")?,
-        d_vocab: facts.d_vocab,
-        n_ctx: need("context_length")?,
-        n_heads,
-        n_kv_heads: gguf_u32(facts, arch, "attention.head_count_kv")?.unwrap_or(n_heads),
-        d_head,
-    };
-    check_sizes(sizes, |key, got, expected| {
-        gguf_bad(facts, arch, gguf_key(key), &got.to_string(), expected)
-    })?;
-    Ok(sizes)
-}
-
+/// A size that may be refused.
 #[derive(Clone, Copy)]
-enum SizeKey {
+pub(super) enum SizeKey {
     Layers,
     Heads,
     KvHeads,
@@ -229,16 +214,8 @@ fn config_key(key: SizeKey) -> &'static str {
     }
 }
 
-fn gguf_key(key: SizeKey) -> &'static str {
-    match key {
-        SizeKey::Layers => "block_count",
-        SizeKey::Heads => "attention.head_count",
-        SizeKey::KvHeads => "attention.head_count_kv",
-        SizeKey::HeadDim => "attention.key_length",
-    }
-}
-
-fn check_sizes(
+/// Refuses sizes that no decoder has.
+pub(super) fn check_sizes(
     sizes: Sizes,
     bad: impl Fn(SizeKey, u32, &str) -> ModelError,
 ) -> Result<(), ModelError> {
@@ -281,6 +258,80 @@ pub(super) fn activation(cfg: &RawConfig<'_>, key: &str) -> Result<Activation, M
     })
 }
 
+/// As [`activation`], with the name the class uses where the key is absent.
+pub(super) fn activation_or(
+    cfg: &RawConfig<'_>,
+    key: &str,
+    class_default: Activation,
+) -> Result<Activation, ModelError> {
+    match cfg.opt_str(key)? {
+        None => Ok(class_default),
+        Some(_) => activation(cfg, key),
+    }
+}
+
+/// Biases on all attention projections, where a flag says so.
+pub(super) fn flagged_bias(
+    cfg: &RawConfig<'_>,
+    key: &str,
+    class_default: bool,
+    which: AttentionBias,
+) -> Result<AttentionBias, ModelError> {
+    Ok(match cfg.bool_or(key, class_default)? {
+        true => which,
+        false => AttentionBias::Absent,
+    })
+}
+
+/// A number under several names, which must agree where more than one is there.
+pub(super) fn same_u32(cfg: &RawConfig<'_>, keys: &[&str]) -> Result<Option<u32>, ModelError> {
+    let mut found: Option<u32> = None;
+    for key in keys {
+        match (cfg.opt_u32(key)?, found) {
+            (Some(value), Some(other)) if value != other => {
+                let expected = format!("{other}, as {} says", keys[0]);
+                return Err(cfg.bad(key, &Value::from(value), &expected));
+            }
+            (value, _) => found = found.or(value),
+        }
+    }
+    Ok(found)
+}
+
+/// Windows by `layer_types`, one entry per layer; where the key is absent, `class_windowed` says which layers have one.
+pub(super) fn layer_windows(
+    cfg: &RawConfig<'_>,
+    n_layers: u32,
+    window: Option<u32>,
+    class_windowed: impl Fn(u32) -> bool,
+) -> Result<Vec<Option<u32>>, ModelError> {
+    let Some(types) = cfg.opt_strings("layer_types")? else {
+        let windows = (0..n_layers).map(|i| window.filter(|_| class_windowed(i)));
+        return Ok(windows.collect());
+    };
+    if types.len() != n_layers as usize {
+        return Err(cfg.bad(
+            "layer_types",
+            &Value::from(format!("{} entries", types.len())),
+            &format!("{n_layers} entries"),
+        ));
+    }
+    types
+        .into_iter()
+        .map(|kind| match kind {
+            "full_attention" => Ok(None),
+            "sliding_attention" => window
+                .map(Some)
+                .ok_or_else(|| cfg.missing("sliding_window")),
+            other => Err(cfg.bad(
+                "layer_types",
+                &Value::from(other),
+                "full_attention or sliding_attention",
+            )),
+        })
+        .collect()
+}
+
 /// The activation that transformers calls so.
 pub(super) fn activation_named(name: &str) -> Option<Activation> {
     Some(match name {
@@ -296,106 +347,4 @@ pub(super) fn activation_named(name: &str) -> Option<Activation> {
 /// A softcap: absent, or a number above zero.
 pub(super) fn softcap(cfg: &RawConfig<'_>, key: &str) -> Result<Option<f32>, ModelError> {
     Ok(cfg.opt_positive(key)?.map(|cap| cap as f32))
-}
-
-/// An optional number of GGUF metadata.
-pub(super) fn gguf_u32(
-    facts: &GgufFacts<'_>,
-    arch: &str,
-    key: &str,
-) -> Result<Option<u32>, ModelError> {
-    Ok(facts.metadata.u32(&format!("{arch}.{key}"))?)
-}
-
-/// The window of attention in GGUF metadata; one of no position is no window anybody means.
-pub(super) fn gguf_window(facts: &GgufFacts<'_>, arch: &str) -> Result<Option<u32>, ModelError> {
-    match gguf_u32(facts, arch, "attention.sliding_window")? {
-        Some(0) => Err(gguf_bad(
-            facts,
-            arch,
-            "attention.sliding_window",
-            "0",
-            "a number above 0 or no key",
-        )),
-        other => Ok(other),
-    }
-}
-
-/// An optional finite number above zero of GGUF metadata.
-pub(super) fn gguf_positive(
-    facts: &GgufFacts<'_>,
-    arch: &str,
-    key: &str,
-) -> Result<Option<f32>, ModelError> {
-    match facts.metadata.f32(&format!("{arch}.{key}"))? {
-        Some(x) if !x.is_finite() || x <= 0.0 => Err(gguf_bad(
-            facts,
-            arch,
-            key,
-            &x.to_string(),
-            "a finite number above 0",
-        )),
-        other => Ok(other),
-    }
-}
-
-/// The error for an absent key of GGUF metadata.
-pub(super) fn gguf_missing(facts: &GgufFacts<'_>, arch: &str, key: &str) -> ModelError {
-    ModelError::MissingKey {
-        origin: facts.origin.to_owned(),
-        key: format!("{arch}.{key}"),
-    }
-}
-
-/// The error for a value of GGUF metadata that cannot be used.
-pub(super) fn gguf_bad(
-    facts: &GgufFacts<'_>,
-    arch: &str,
-    key: &str,
-    got: &str,
-    expected: &str,
-) -> ModelError {
-    ModelError::BadKey {
-        origin: facts.origin.to_owned(),
-        key: format!("{arch}.{key}"),
-        got: got.to_owned(),
-        expected: expected.to_owned(),
-    }
-}
-
-/// Refuses keys under `arch.` that none of the readers knows: they may change the forward pass.
-pub(super) fn gguf_finish(
-    facts: &GgufFacts<'_>,
-    arch: &str,
-    known: &[&str],
-) -> Result<(), ModelError> {
-    const COMMON: &[&str] = &[
-        "context_length",
-        "embedding_length",
-        "block_count",
-        "feed_forward_length",
-        "vocab_size",
-        "attention.head_count",
-        "attention.head_count_kv",
-        "attention.key_length",
-        "attention.value_length",
-        "attention.layer_norm_rms_epsilon",
-        "rope.freq_base",
-    ];
-    let prefix = format!("{arch}.");
-    let keys: Vec<String> = facts
-        .metadata
-        .iter()
-        .filter_map(|(key, _)| key.strip_prefix(&prefix).map(|rest| (key, rest)))
-        .filter(|(_, rest)| !COMMON.contains(rest) && !known.contains(rest))
-        .map(|(key, _)| key.to_string())
-        .collect();
-    if keys.is_empty() {
-        Ok(())
-    } else {
-        Err(ModelError::UnknownKeys {
-            origin: facts.origin.to_owned(),
-            keys,
-        })
-    }
 }

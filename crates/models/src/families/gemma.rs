@@ -3,14 +3,17 @@
 use serde_json::Value;
 
 use super::decoder::{
-    Decoder, LayerFacts, Norms, Sizes, activation_named, gguf_finish, gguf_missing, gguf_positive,
-    gguf_u32, gguf_window, sizes_from_config, sizes_from_gguf, softcap,
+    Plain, Sizes, activation_named, attentions, gguf_bias, gguf_finish, gguf_missing,
+    gguf_needed_window, gguf_positive, gguf_windows, layer_windows, rms, sizes_from_config,
+    sizes_from_gguf, softcap,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
 use crate::config::RawConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, AttentionBias, ModelSpec, NormWeight, RopeSpec};
+use crate::spec::{
+    Activation, AttentionBias, BlockShape, ModelSpec, NormSpec, NormWeight, QkNorm, RopeSpec,
+};
 
 /// Gemma 3 has one full layer in six where no key says otherwise.
 const GEMMA3_PERIOD: u32 = 6;
@@ -23,8 +26,9 @@ pub(super) const GEMMA: Family = Family {
     gguf_arch: "gemma",
     from_config: |cfg| from_config(cfg, Generation::One),
     from_gguf: Some(|facts| from_gguf(facts, Generation::One)),
-    gguf_rope_rows: GgufRopeRows::Split,
-    hf_layer_names: names::PRE_NORM,
+    gguf_rope_rows: GgufRopeRows::Canonical,
+    hf: names::PRE_NORM,
+    gguf_rules: &[],
 };
 
 pub(super) const GEMMA2: Family = Family {
@@ -33,8 +37,9 @@ pub(super) const GEMMA2: Family = Family {
     gguf_arch: "gemma2",
     from_config: |cfg| from_config(cfg, Generation::Two),
     from_gguf: Some(|facts| from_gguf(facts, Generation::Two)),
-    gguf_rope_rows: GgufRopeRows::Split,
-    hf_layer_names: names::SANDWICH,
+    gguf_rope_rows: GgufRopeRows::Canonical,
+    hf: names::SANDWICH,
+    gguf_rules: &[],
 };
 
 pub(super) const GEMMA3: Family = Family {
@@ -43,8 +48,9 @@ pub(super) const GEMMA3: Family = Family {
     gguf_arch: "gemma3",
     from_config: |cfg| from_config(cfg, Generation::Three),
     from_gguf: Some(|facts| from_gguf(facts, Generation::Three)),
-    gguf_rope_rows: GgufRopeRows::Split,
-    hf_layer_names: names::SANDWICH,
+    gguf_rope_rows: GgufRopeRows::Canonical,
+    hf: names::SANDWICH,
+    gguf_rules: &[],
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +80,9 @@ struct Found {
     attention_softcap: Option<f32>,
     final_softcap: Option<f32>,
     tied: bool,
-    layers: Vec<LayerFacts>,
+    windows: Vec<Option<u32>>,
+    local: RopeSpec,
+    global: RopeSpec,
 }
 
 fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
@@ -127,7 +135,9 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
         attention_softcap,
         final_softcap,
         tied,
-        layers: layers(windows, &local, &global),
+        windows,
+        local,
+        global,
     };
     Ok(decoder(found, generation))
 }
@@ -153,59 +163,13 @@ fn windows(
     let window = cfg.opt_window("sliding_window")?.unwrap_or(4096);
     let pattern = cfg.opt_u32("sliding_window_pattern")?;
     let private = cfg.opt_u32("_sliding_window_pattern")?;
-    let Some(types) = cfg.opt_strings("layer_types")? else {
-        let period = match generation {
-            Generation::One | Generation::Two => 2,
-            Generation::Three => pattern.or(private).unwrap_or(GEMMA3_PERIOD),
-        };
-        return Ok(periodic(n_layers, window, period));
+    let period = match generation {
+        Generation::One | Generation::Two => 2,
+        Generation::Three => pattern.or(private).unwrap_or(GEMMA3_PERIOD),
     };
-    if types.len() != n_layers as usize {
-        return Err(cfg.bad(
-            "layer_types",
-            &Value::from(format!("{} entries", types.len())),
-            &format!("{n_layers} entries"),
-        ));
-    }
-    types
-        .into_iter()
-        .map(|kind| match kind {
-            "full_attention" => Ok(None),
-            "sliding_attention" => Ok(Some(window)),
-            other => Err(cfg.bad(
-                "layer_types",
-                &Value::from(other),
-                "full_attention or sliding_attention",
-            )),
-        })
-        .collect()
-}
-
-/// Every `period`-th layer sees everything, the others a window.
-fn periodic(n_layers: u32, window: u32, period: u32) -> Vec<Option<u32>> {
-    (0..n_layers)
-        .map(|i| {
-            if period > 0 && (i + 1) % period == 0 {
-                None
-            } else {
-                Some(window)
-            }
-        })
-        .collect()
-}
-
-fn layers(windows: Vec<Option<u32>>, local: &RopeSpec, global: &RopeSpec) -> Vec<LayerFacts> {
-    windows
-        .into_iter()
-        .map(|window| LayerFacts {
-            window,
-            rope: if window.is_some() {
-                local.clone()
-            } else {
-                global.clone()
-            },
-        })
-        .collect()
+    layer_windows(cfg, n_layers, Some(window), |i| {
+        period == 0 || (i + 1) % period != 0
+    })
 }
 
 fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
@@ -225,16 +189,13 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
     let windows = match generation {
         Generation::One => vec![None; sizes.n_layers as usize],
         Generation::Two | Generation::Three => {
-            let window = gguf_window(facts, arch)?
-                .ok_or_else(|| gguf_missing(facts, arch, "attention.sliding_window"))?;
+            let window = gguf_needed_window(facts, arch)?;
             let class_period = if generation == Generation::Two {
                 2
             } else {
                 GEMMA3_PERIOD
             };
-            let period =
-                gguf_u32(facts, arch, "attention.sliding_window_pattern")?.unwrap_or(class_period);
-            periodic(sizes.n_layers, window, period)
+            gguf_windows(facts, arch, sizes.n_layers, Some(window), class_period)?
         }
     };
     let (attention_softcap, final_softcap) = match generation {
@@ -266,12 +227,14 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
         sizes,
         eps,
         scale,
-        bias: AttentionBias::Absent,
+        bias: gguf_bias(facts),
         activation: Activation::GeluTanh,
         attention_softcap,
         final_softcap,
-        tied: !facts.has_head,
-        layers: layers(windows, &local, &global),
+        tied: !facts.has_head(),
+        windows,
+        local,
+        global,
     };
     Ok(decoder(found, generation))
 }
@@ -287,26 +250,46 @@ fn query_scale(generation: Generation, sizes: Sizes) -> f32 {
 }
 
 fn decoder(found: Found, generation: Generation) -> ModelSpec {
-    Decoder {
+    let norm = NormSpec {
+        weight: NormWeight::PlusOne,
+        ..rms(found.eps)
+    };
+    let mut spec = Plain {
         family: generation.arch(),
         sizes: found.sizes,
-        norms: if generation == Generation::One {
-            Norms::Pre
-        } else {
-            Norms::Sandwich
-        },
-        norm_eps: found.eps,
-        norm_weight: NormWeight::PlusOne,
-        embedding_multiplier: (found.sizes.d_model as f32).sqrt(),
+        norm,
         attention_bias: found.bias,
         mlp_bias: false,
-        qk_norm: generation == Generation::Three,
-        scale: found.scale,
-        attention_softcap: found.attention_softcap,
-        final_softcap: found.final_softcap,
         activation: found.activation,
+        rope: None,
         tied: found.tied,
-        layers: found.layers,
     }
-    .into_spec()
+    .into_spec();
+    spec.embedding.multiplier = (found.sizes.d_model as f32).sqrt();
+    spec.head.softcap = found.final_softcap;
+    if generation != Generation::One {
+        spec.layers.iter_mut().for_each(|layer| {
+            layer.block = BlockShape::Sandwich {
+                mixer: norm,
+                mixer_post: norm,
+                ffn: norm,
+                ffn_post: norm,
+            };
+        });
+    }
+    for (i, attention) in attentions(&mut spec) {
+        let window = found.windows[i];
+        attention.window = window;
+        let rope = match window {
+            Some(_) => &found.local,
+            None => &found.global,
+        };
+        attention.rope = Some(rope.clone());
+        attention.scale = found.scale;
+        attention.softcap = found.attention_softcap;
+        if generation == Generation::Three {
+            attention.qk_norm = QkNorm::PerHead(norm);
+        }
+    }
+    spec
 }

@@ -1,14 +1,16 @@
-//! Llama 2 and 3, and Mistral: pre-norm RMS, gated SiLU, grouped K/V heads.
+//! Llama 2 and 3, Mistral, and Mixtral's GGUF files: pre-norm RMS, gated SiLU, grouped K/V heads.
 
 use super::decoder::{
-    Decoder, LayerFacts, Norms, Sizes, activation, gguf_finish, gguf_missing, gguf_positive,
-    gguf_window, sizes_from_config, sizes_from_gguf,
+    Plain, activation, attentions, gguf_bias, gguf_finish, gguf_missing, gguf_positive,
+    gguf_window, rms, sizes_from_config, sizes_from_gguf,
 };
+use super::mixtral;
+use super::moe::{self, MoeSizes};
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
 use crate::config::RawConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, AttentionBias, ModelSpec, NormWeight};
+use crate::spec::{Activation, AttentionBias, Ffn, ModelSpec, MoeSpec};
 
 pub(super) const LLAMA: Family = Family {
     name: "llama",
@@ -17,7 +19,8 @@ pub(super) const LLAMA: Family = Family {
     from_config: llama_config,
     from_gguf: Some(llama_gguf),
     gguf_rope_rows: GgufRopeRows::Interleaved,
-    hf_layer_names: names::PRE_NORM,
+    hf: names::PRE_NORM,
+    gguf_rules: &[],
 };
 
 pub(super) const MISTRAL: Family = Family {
@@ -27,7 +30,8 @@ pub(super) const MISTRAL: Family = Family {
     from_config: mistral_config,
     from_gguf: None,
     gguf_rope_rows: GgufRopeRows::Interleaved,
-    hf_layer_names: names::PRE_NORM,
+    hf: names::PRE_NORM,
+    gguf_rules: &[],
 };
 
 fn llama_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
@@ -65,22 +69,19 @@ fn from_config(
     let act = activation(cfg, "hidden_act")?;
     let tied = cfg.bool_or("tie_word_embeddings", false)?;
     cfg.finish()?;
-    let layers = (0..sizes.n_layers)
-        .map(|_| LayerFacts {
-            window,
-            rope: rope.clone(),
-        })
-        .collect();
-    Ok(decoder(
+    let mut spec = Plain {
         family,
         sizes,
-        eps,
+        norm: rms(eps),
         attention_bias,
         mlp_bias,
-        act,
+        activation: act,
+        rope: Some(rope),
         tied,
-        layers,
-    ))
+    }
+    .into_spec();
+    attentions(&mut spec).for_each(|(_, attention)| attention.window = window);
+    Ok(spec)
 }
 
 fn llama_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
@@ -90,58 +91,33 @@ fn llama_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let eps = gguf_positive(facts, arch, "attention.layer_norm_rms_epsilon")?
         .ok_or_else(|| gguf_missing(facts, arch, "attention.layer_norm_rms_epsilon"))?;
     let window = gguf_window(facts, arch)?;
+    let experts = MoeSizes::from_gguf(facts, arch, |_| sizes.d_mlp)?;
     let mut known = rope::GGUF_KEYS.to_vec();
+    known.extend(moe::GGUF_KEYS);
     known.push("attention.sliding_window");
     gguf_finish(facts, arch, &known)?;
-    let layers = (0..sizes.n_layers)
-        .map(|_| LayerFacts {
-            window,
-            rope: rope.clone(),
-        })
-        .collect();
-    let bias = AttentionBias::Absent;
-    Ok(decoder(
-        "llama",
+    let mut spec = Plain {
+        family: "llama",
         sizes,
-        eps,
-        bias,
-        false,
-        Activation::Silu,
-        !facts.has_head,
-        layers,
-    ))
-}
-
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the facts that differ between the readers, each named at the call"
-)]
-fn decoder(
-    family: &'static str,
-    sizes: Sizes,
-    norm_eps: f32,
-    attention_bias: AttentionBias,
-    mlp_bias: bool,
-    activation: Activation,
-    tied: bool,
-    layers: Vec<LayerFacts>,
-) -> ModelSpec {
-    Decoder {
-        family,
-        sizes,
-        norms: Norms::Pre,
-        norm_eps,
-        norm_weight: NormWeight::Plain,
-        embedding_multiplier: 1.0,
-        attention_bias,
-        mlp_bias,
-        qk_norm: false,
-        scale: (f64::from(sizes.d_head)).powf(-0.5) as f32,
-        attention_softcap: None,
-        final_softcap: None,
-        activation,
-        tied,
-        layers,
+        norm: rms(eps),
+        attention_bias: gguf_bias(facts),
+        mlp_bias: false,
+        activation: Activation::Silu,
+        rope: Some(rope),
+        tied: !facts.has_head(),
     }
-    .into_spec()
+    .into_spec();
+    attentions(&mut spec).for_each(|(_, attention)| attention.window = window);
+    if let Some(experts) = experts {
+        // The one family with experts under this architecture.
+        "mixtral".clone_into(&mut spec.family);
+        let router = MoeSpec {
+            renormalize: moe::gguf_renormalize(facts, arch, true)?,
+            ..mixtral::router(experts, Activation::Silu)
+        };
+        spec.layers
+            .iter_mut()
+            .for_each(|layer| layer.ffn = Ffn::Moe(router.clone()));
+    }
+    Ok(spec)
 }

@@ -3,21 +3,48 @@
 //! A family states how a configuration becomes a [`ModelSpec`] and how roles are called in containers. It contains no
 //! arithmetic. Adding one that shares existing axes is one file and one line in [`FAMILIES`].
 
+mod arcee;
+mod cohere2;
 mod decoder;
+mod deepseek;
+mod difference;
 mod gemma;
+mod gemma3n;
+mod gemma4;
+mod gguf;
+mod glm4;
+mod gpt2;
+mod gpt_oss;
+mod granite;
+mod kimi_linear;
+mod layer_kinds;
 mod llama;
+mod mixtral;
+mod mla;
+mod moe;
 mod names;
+mod olmo;
+mod phi;
+mod phi3;
 mod qwen;
+mod qwen3_next;
+mod qwen_moe;
 mod rope;
+mod sharing;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
+mod to_config;
 
 use larql_formats::gguf::Metadata;
 
-pub(crate) use names::{gguf_name, hf_name};
-
 use crate::config::RawConfig;
 use crate::error::ModelError;
-use crate::roles::LayerTensor;
-use crate::spec::{AttentionBias, Mixer, ModelSpec};
+use crate::layout::{Names, Rule};
+use crate::spec::{KvSource, Mixer, ModelSpec};
+
+pub(crate) use difference::{differences, first_difference};
+pub(crate) use to_config::to_config;
 
 /// What a GGUF file says besides its metadata.
 pub(crate) struct GgufFacts<'a> {
@@ -27,17 +54,29 @@ pub(crate) struct GgufFacts<'a> {
     pub(crate) metadata: &'a Metadata,
     /// Rows of `token_embd.weight`.
     pub(crate) d_vocab: u32,
+    /// Shape of a tensor, outermost first, if the file has it.
+    pub(crate) shape: &'a dyn Fn(&str) -> Option<Vec<u64>>,
+    /// Values of an F32 tensor, if the file has it.
+    pub(crate) floats: &'a dyn Fn(&str) -> Result<Option<Vec<f32>>, ModelError>,
+}
+
+impl GgufFacts<'_> {
+    /// Whether the file has a tensor.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        (self.shape)(name).is_some()
+    }
+
     /// Whether the file has a head of its own.
-    pub(crate) has_head: bool,
-    /// Contents of `rope_freqs.weight`.
-    pub(crate) rope_divisors: Option<Vec<f32>>,
+    pub(crate) fn has_head(&self) -> bool {
+        self.has("output.weight")
+    }
 }
 
 /// Order of the query and key rows in a family's GGUF files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GgufRopeRows {
     /// As in Hugging Face checkpoints.
-    Split,
+    Canonical,
     /// Permuted so that the dimensions of a pair are neighbours.
     Interleaved,
 }
@@ -55,28 +94,90 @@ pub(crate) struct Family {
     pub(crate) gguf_arch: &'static str,
     /// Reads `config.json`.
     pub(crate) from_config: fn(&RawConfig<'_>) -> Result<ModelSpec, ModelError>,
-    /// Reads GGUF metadata; `None` where llama.cpp files it under another family.
+    /// Reads GGUF metadata; `None` where llama.cpp files it under another family, or does not know it.
     pub(crate) from_gguf: Option<FromGguf>,
     /// Order of query and key rows in its GGUF files.
     pub(crate) gguf_rope_rows: GgufRopeRows,
-    /// Names of layer tensors in its Hugging Face checkpoints, without prefix and suffix.
-    pub(crate) hf_layer_names: &'static [(LayerTensor, &'static str)],
+    /// Names in its Hugging Face checkpoints.
+    pub(crate) hf: HfNames,
+    /// Rules for its GGUF files that come before the common ones.
+    pub(crate) gguf_rules: &'static [Rule],
+}
+
+/// Names in a family's Hugging Face checkpoints.
+pub(crate) struct HfNames {
+    /// What may stand before all names of the decoder; wrappers for several modalities nest it.
+    pub(crate) prefixes: &'static [&'static str],
+    /// Stands before the number of a layer.
+    pub(crate) layers: &'static str,
+    /// The rules; the first that can be followed wins.
+    pub(crate) rules: &'static [&'static [Rule]],
+    /// Tensors that may be there and are not needed.
+    pub(crate) ignored: &'static [Ignored],
+}
+
+/// Names of tensors that a family's checkpoints may have and the forward pass does not need.
+pub(crate) enum Ignored {
+    /// Names that end so, and why.
+    Ending(&'static str, &'static str),
+    /// Names that begin so, and why.
+    Beginning(&'static str, &'static str),
+    /// Names with such a part, and why.
+    Containing(&'static str, &'static str),
+    /// Layers after the last, which predict further tokens.
+    LayersBeyond,
+    /// Projections of keys and values in layers that take those of another layer.
+    SharedKv,
 }
 
 /// Every family, in the order the documentation lists them.
 pub(crate) static FAMILIES: &[Family] = &[
     llama::LLAMA,
     llama::MISTRAL,
+    mixtral::MIXTRAL,
     qwen::QWEN2,
     qwen::QWEN3,
+    qwen_moe::QWEN2_MOE,
+    qwen_moe::QWEN3_MOE,
+    qwen3_next::QWEN3_NEXT,
+    olmo::OLMO2,
+    olmo::OLMOE,
+    phi::PHI,
+    phi3::PHI3,
+    granite::GRANITE,
+    granite::GRANITE_MOE,
+    starcoder2::STARCODER2,
+    gpt2::GPT2,
+    gpt_oss::GPT_OSS,
+    cohere2::COHERE2,
+    smollm3::SMOLLM3,
+    glm4::GLM4,
+    arcee::ARCEE,
+    stablelm::STABLELM,
+    deepseek::DEEPSEEK_V2,
+    deepseek::DEEPSEEK_V3,
     gemma::GEMMA,
     gemma::GEMMA2,
     gemma::GEMMA3,
+    gemma3n::GEMMA3N,
+    gemma4::GEMMA4,
+    kimi_linear::KIMI_LINEAR,
 ];
 
 /// The row of a name that a spec carries.
 pub(crate) fn by_name(name: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.name == name)
+}
+
+/// The row that a spec names, or an error that lists those there are.
+pub(crate) fn of_spec(origin: &str, spec: &ModelSpec) -> Result<&'static Family, ModelError> {
+    by_name(&spec.family).ok_or_else(|| {
+        unknown(
+            origin,
+            &spec.family,
+            FAMILIES.iter().map(|family| family.name).collect(),
+        )
+    })
 }
 
 /// The row that reads a `model_type`.
@@ -119,17 +220,85 @@ fn unknown(origin: &str, model_type: &str, mut known: Vec<&str>) -> ModelError {
     }
 }
 
-/// States biases that a container shows by its tensors rather than by a key.
-pub(crate) fn set_biases(spec: &mut ModelSpec, qkv: bool, output: bool) {
-    let bias = match (qkv, output) {
-        (false, false) => AttentionBias::Absent,
-        (true, false) => AttentionBias::Qkv,
-        // A bias on the output alone is refused later: the tensors then do not add up.
-        (_, true) => AttentionBias::Qkvo,
-    };
-    for layer in &mut spec.layers {
-        if let Mixer::Attention(attention) = &mut layer.mixer {
-            attention.bias = bias;
+impl Family {
+    /// Names in a GGUF file of the family.
+    pub(crate) fn gguf_names(&self) -> [&'static [Rule]; 2] {
+        [self.gguf_rules, names::GGUF]
+    }
+}
+
+impl HfNames {
+    /// The first prefix under which the container has the embedding.
+    pub(crate) fn prefix(&self, exists: &dyn Fn(&str) -> bool) -> &'static str {
+        let embedding = self.embedding();
+        self.prefixes
+            .iter()
+            .copied()
+            .find(|prefix| exists(&format!("{prefix}{embedding}")))
+            .unwrap_or(self.prefixes[0])
+    }
+
+    /// The embedding's name after the prefix.
+    fn embedding(&self) -> &'static str {
+        self.rules
+            .iter()
+            .copied()
+            .flatten()
+            .find_map(Rule::embedding)
+            .expect("every family names its embedding")
+    }
+
+    /// The names below a prefix.
+    pub(crate) fn below<'a>(&'a self, prefix: &'a str) -> Names<'a> {
+        Names {
+            prefix,
+            layers: self.layers,
+            rules: self.rules,
         }
     }
+
+    /// Why a tensor that no role claims may be there.
+    pub(crate) fn ignored_because(&self, name: &str, spec: &ModelSpec) -> Option<&'static str> {
+        self.ignored.iter().find_map(|ignored| match ignored {
+            Ignored::Ending(end, reason) => name.ends_with(end).then_some(*reason),
+            Ignored::Beginning(start, reason) => name.starts_with(start).then_some(*reason),
+            Ignored::Containing(part, reason) => name.contains(part).then_some(*reason),
+            Ignored::LayersBeyond => {
+                let (layer, _) =
+                    layer_of(name, self.layers).or_else(|| layer_of(name, "blk."))?;
+                (layer >= spec.n_layers())
+                    .then_some("a layer after the last, which predicts further tokens")
+            }
+            Ignored::SharedKv => {
+                let (layer, rest) =
+                    layer_of(name, self.layers).or_else(|| layer_of(name, "blk."))?;
+                let shares = match &spec.layers.get(layer)?.mixer {
+                    Mixer::Attention(attention) => {
+                        matches!(attention.kv, KvSource::SharedFrom(_))
+                    }
+                    Mixer::Mla(_) | Mixer::Kda(_) | Mixer::GatedDelta(_) => false,
+                };
+                (shares && KV_NAMES.contains(&rest))
+                    .then_some("the layer takes the keys and values of another one")
+            }
+        })
+    }
+}
+
+/// What keys and values are made with, below a layer's name.
+const KV_NAMES: &[&str] = &[
+    "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight",
+    "self_attn.k_norm.weight",
+    "self_attn.v_norm.weight",
+    "attn_k.weight",
+    "attn_v.weight",
+    "attn_k_norm.weight",
+];
+
+/// The number of a layer in a tensor's name, and what follows it.
+fn layer_of<'a>(name: &'a str, layers: &str) -> Option<(usize, &'a str)> {
+    let (_, rest) = name.split_once(layers)?;
+    let (layer, rest) = rest.split_once('.')?;
+    Some((layer.parse().ok()?, rest))
 }

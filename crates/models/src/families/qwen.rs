@@ -1,16 +1,15 @@
 //! Qwen2 (biases on q, k and v) and Qwen3 (norms on q and k instead).
 
-use serde_json::Value;
-
 use super::decoder::{
-    Decoder, LayerFacts, Norms, Sizes, activation, gguf_finish, gguf_missing, gguf_positive,
-    sizes_from_config, sizes_from_gguf,
+    GGUF_WINDOW_KEYS, Plain, Sizes, activation, attentions, gguf_bias, gguf_finish, gguf_missing,
+    gguf_positive, gguf_window, gguf_windows, layer_windows, rms, sizes_from_config,
+    sizes_from_gguf,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
 use crate::config::RawConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, AttentionBias, ModelSpec, NormWeight};
+use crate::spec::{Activation, AttentionBias, ModelSpec, QkNorm, RopeSpec};
 
 pub(super) const QWEN2: Family = Family {
     name: "qwen2",
@@ -18,8 +17,9 @@ pub(super) const QWEN2: Family = Family {
     gguf_arch: "qwen2",
     from_config: |cfg| from_config(cfg, Generation::Two),
     from_gguf: Some(|facts| from_gguf(facts, Generation::Two)),
-    gguf_rope_rows: GgufRopeRows::Split,
-    hf_layer_names: names::PRE_NORM,
+    gguf_rope_rows: GgufRopeRows::Canonical,
+    hf: names::PRE_NORM,
+    gguf_rules: &[],
 };
 
 pub(super) const QWEN3: Family = Family {
@@ -28,8 +28,9 @@ pub(super) const QWEN3: Family = Family {
     gguf_arch: "qwen3",
     from_config: |cfg| from_config(cfg, Generation::Three),
     from_gguf: Some(|facts| from_gguf(facts, Generation::Three)),
-    gguf_rope_rows: GgufRopeRows::Split,
-    hf_layer_names: names::PRE_NORM,
+    gguf_rope_rows: GgufRopeRows::Canonical,
+    hf: names::PRE_NORM,
+    gguf_rules: &[],
 };
 
 #[derive(Clone, Copy)]
@@ -59,14 +60,9 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
     let tied = cfg.bool_or("tie_word_embeddings", false)?;
     let windows = windows(cfg, sizes.n_layers)?;
     cfg.finish()?;
-    let layers = windows
-        .into_iter()
-        .map(|window| LayerFacts {
-            window,
-            rope: rope.clone(),
-        })
-        .collect();
-    Ok(decoder(generation, sizes, eps, bias, act, tied, layers))
+    let mut spec = decoder(generation, sizes, eps, bias, act, tied, rope);
+    attentions(&mut spec).for_each(|(i, attention)| attention.window = windows[i]);
+    Ok(spec)
 }
 
 /// `use_sliding_window` silences `sliding_window`; `layer_types` wins over `max_window_layers`.
@@ -80,59 +76,28 @@ fn windows(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<Option<u32>>, Model
         }
     };
     let first_windowed = cfg.opt_u32("max_window_layers")?.unwrap_or(28);
-    let Some(types) = cfg.opt_strings("layer_types")? else {
-        return Ok((0..n_layers)
-            .map(|i| window.filter(|_| i >= first_windowed))
-            .collect());
-    };
-    if types.len() != n_layers as usize {
-        return Err(cfg.bad(
-            "layer_types",
-            &Value::from(format!("{} entries", types.len())),
-            &format!("{n_layers} entries"),
-        ));
-    }
-    types
-        .into_iter()
-        .map(|kind| match kind {
-            "full_attention" => Ok(None),
-            "sliding_attention" => window
-                .map(Some)
-                .ok_or_else(|| cfg.missing("sliding_window")),
-            other => Err(cfg.bad(
-                "layer_types",
-                &Value::from(other),
-                "full_attention or sliding_attention",
-            )),
-        })
-        .collect()
+    layer_windows(cfg, n_layers, window, |i| i >= first_windowed)
 }
 
 fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
-    let (arch, bias) = match generation {
-        Generation::Two => ("qwen2", AttentionBias::Qkv),
-        Generation::Three => ("qwen3", AttentionBias::Absent),
+    let arch = match generation {
+        Generation::Two => "qwen2",
+        Generation::Three => "qwen3",
     };
+    let bias = gguf_bias(facts);
     let sizes = sizes_from_gguf(facts, arch)?;
     let rope = rope::from_gguf(facts, arch, sizes.d_head, sizes.n_ctx)?;
     let eps = gguf_positive(facts, arch, "attention.layer_norm_rms_epsilon")?
         .ok_or_else(|| gguf_missing(facts, arch, "attention.layer_norm_rms_epsilon"))?;
-    gguf_finish(facts, arch, rope::GGUF_KEYS)?;
-    let layers = (0..sizes.n_layers)
-        .map(|_| LayerFacts {
-            window: None,
-            rope: rope.clone(),
-        })
-        .collect();
-    Ok(decoder(
-        generation,
-        sizes,
-        eps,
-        bias,
-        Activation::Silu,
-        !facts.has_head,
-        layers,
-    ))
+    let window = gguf_window(facts, arch)?;
+    let windows = gguf_windows(facts, arch, sizes.n_layers, window, 0)?;
+    let mut known = rope::GGUF_KEYS.to_vec();
+    known.extend(GGUF_WINDOW_KEYS);
+    gguf_finish(facts, arch, &known)?;
+    let tied = !facts.has_head();
+    let mut spec = decoder(generation, sizes, eps, bias, Activation::Silu, tied, rope);
+    attentions(&mut spec).for_each(|(i, attention)| attention.window = windows[i]);
+    Ok(spec)
 }
 
 fn decoder(
@@ -142,28 +107,23 @@ fn decoder(
     attention_bias: AttentionBias,
     activation: Activation,
     tied: bool,
-    layers: Vec<LayerFacts>,
+    rope: RopeSpec,
 ) -> ModelSpec {
     let (family, qk_norm) = match generation {
-        Generation::Two => ("qwen2", false),
-        Generation::Three => ("qwen3", true),
+        Generation::Two => ("qwen2", QkNorm::Absent),
+        Generation::Three => ("qwen3", QkNorm::PerHead(rms(norm_eps))),
     };
-    Decoder {
+    let mut spec = Plain {
         family,
         sizes,
-        norms: Norms::Pre,
-        norm_eps,
-        norm_weight: NormWeight::Plain,
-        embedding_multiplier: 1.0,
+        norm: rms(norm_eps),
         attention_bias,
         mlp_bias: false,
-        qk_norm,
-        scale: (f64::from(sizes.d_head)).powf(-0.5) as f32,
-        attention_softcap: None,
-        final_softcap: None,
         activation,
+        rope: Some(rope),
         tied,
-        layers,
     }
-    .into_spec()
+    .into_spec();
+    attentions(&mut spec).for_each(|(_, attention)| attention.qk_norm = qk_norm);
+    spec
 }

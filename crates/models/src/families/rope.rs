@@ -21,6 +21,10 @@ pub(super) const GGUF_KEYS: &[&str] = &[
     "rope.scaling.finetuned",
 ];
 
+/// GGUF tensors of a long-rope model: divisors up to the original context, and beyond it.
+const GGUF_SHORT: &str = "rope_factors_short.weight";
+const GGUF_LONG: &str = "rope_factors_long.weight";
+
 /// What the class of a configuration takes for granted.
 #[derive(Clone, Copy)]
 pub(super) struct RopeClass {
@@ -32,26 +36,93 @@ pub(super) struct RopeClass {
     pub(super) n_ctx: u32,
 }
 
-/// One rope for all layers.
+/// What a class lets a configuration say beyond the common keys.
+#[derive(Clone, Copy)]
+struct Extras {
+    /// Share of a head that turns where no key states it; `None` where the class knows no other than all of it.
+    share: Option<f64>,
+    /// Original context of the long-rope form where no key states it; `None` where the class has no such form.
+    long_context: Option<u32>,
+}
+
+/// Nothing but the common keys.
+const COMMON: Extras = Extras {
+    share: None,
+    long_context: None,
+};
+
+/// One rope for all layers, which turns whole heads.
 pub(super) fn from_config(cfg: &RawConfig<'_>, class: RopeClass) -> Result<RopeSpec, ModelError> {
-    match cfg.object("rope_parameters")? {
-        Some(params) => {
-            let theta = params.opt_positive("rope_theta")?.unwrap_or(class.theta);
-            let rope = scaled(&params, class, theta)?;
-            params.finish()?;
-            Ok(rope)
-        }
-        None => {
-            let theta = cfg.opt_positive("rope_theta")?.unwrap_or(class.theta);
-            match cfg.object("rope_scaling")? {
-                Some(scaling) => {
-                    let rope = scaled(&scaling, class, theta)?;
-                    scaling.finish()?;
-                    Ok(rope)
-                }
-                None => Ok(unscaled(class.d_head, theta)),
-            }
-        }
+    with_extras(cfg, class, COMMON)
+}
+
+/// One rope for all layers, which turns the first part of a head; `share` is the class's part.
+pub(super) fn partial_from_config(
+    cfg: &RawConfig<'_>,
+    class: RopeClass,
+    share: f64,
+) -> Result<RopeSpec, ModelError> {
+    let extras = Extras {
+        share: Some(share),
+        ..COMMON
+    };
+    with_extras(cfg, class, extras)
+}
+
+/// As [`partial_from_config`], in a class that also knows the long-rope form and states its original context beside it.
+pub(super) fn long_from_config(
+    cfg: &RawConfig<'_>,
+    class: RopeClass,
+    share: f64,
+    class_original: u32,
+) -> Result<RopeSpec, ModelError> {
+    let original = cfg.opt_u32("original_max_position_embeddings")?;
+    let extras = Extras {
+        share: Some(share),
+        long_context: Some(original.unwrap_or(class_original)),
+    };
+    with_extras(cfg, class, extras)
+}
+
+fn with_extras(
+    cfg: &RawConfig<'_>,
+    class: RopeClass,
+    extras: Extras,
+) -> Result<RopeSpec, ModelError> {
+    let theta = cfg.opt_positive("rope_theta")?.unwrap_or(class.theta);
+    let outer = match extras.share {
+        // A class without the key leaves it to the check for unknown ones.
+        None => None,
+        Some(share) => Some(cfg.opt_positive("partial_rotary_factor")?.unwrap_or(share)),
+    };
+    let extras = Extras {
+        share: outer,
+        ..extras
+    };
+    let params = match cfg.object("rope_parameters")? {
+        Some(params) => Some(params),
+        None => cfg.object("rope_scaling")?,
+    };
+    let Some(params) = params else {
+        return Ok(RopeSpec {
+            dims: dims(cfg, class.d_head, extras.share.unwrap_or(1.0))?,
+            ..unscaled(class.d_head, theta)
+        });
+    };
+    let theta = params.opt_positive("rope_theta")?.unwrap_or(theta);
+    let rope = scaled(&params, class, theta, extras)?;
+    params.finish()?;
+    Ok(rope)
+}
+
+/// Dimensions that turn; the product is cut to a whole number, as the classes do.
+fn dims(cfg: &RawConfig<'_>, d_head: u32, share: f64) -> Result<u32, ModelError> {
+    let dims = (f64::from(d_head) * share) as u32;
+    if share <= 1.0 && dims > 0 && dims.is_multiple_of(2) {
+        Ok(dims)
+    } else {
+        let expected = format!("a part of a head of {d_head} that is an even number");
+        Err(cfg.bad("partial_rotary_factor", &Value::from(share), &expected))
     }
 }
 
@@ -70,7 +141,7 @@ pub(super) fn local_and_global(
     let one = |key: &str, theta: f64| -> Result<RopeSpec, ModelError> {
         let nested = params.object(key)?.ok_or_else(|| params.missing(key))?;
         let theta = nested.opt_positive("rope_theta")?.unwrap_or(theta);
-        let rope = scaled(&nested, class, theta)?;
+        let rope = scaled(&nested, class, theta, COMMON)?;
         nested.finish()?;
         Ok(rope)
     };
@@ -80,6 +151,14 @@ pub(super) fn local_and_global(
     );
     params.finish()?;
     Ok(ropes)
+}
+
+/// The rope of one object of parameters, which turns whole heads; `theta` is the class's base.
+pub(super) fn of_params(params: &RawConfig<'_>, class: RopeClass) -> Result<RopeSpec, ModelError> {
+    let theta = params.opt_positive("rope_theta")?.unwrap_or(class.theta);
+    let rope = scaled(params, class, theta, COMMON)?;
+    params.finish()?;
+    Ok(rope)
 }
 
 /// A rope that turns all of a head and is not stretched.
@@ -92,20 +171,27 @@ pub(super) fn unscaled(d_head: u32, theta: f64) -> RopeSpec {
     }
 }
 
-fn scaled(params: &RawConfig<'_>, class: RopeClass, theta: f64) -> Result<RopeSpec, ModelError> {
+fn scaled(
+    params: &RawConfig<'_>,
+    class: RopeClass,
+    theta: f64,
+    extras: Extras,
+) -> Result<RopeSpec, ModelError> {
     let kind = match (params.opt_str("rope_type")?, params.opt_str("type")?) {
         (Some(kind), _) | (None, Some(kind)) => kind,
         (None, None) => "default",
     };
-    if let Some(partial) = params.opt_positive("partial_rotary_factor")?
-        && partial != 1.0
-    {
-        return Err(params.bad(
-            "partial_rotary_factor",
-            &Value::from(partial),
-            "1 or absent in this family",
-        ));
-    }
+    let dims = match (params.opt_positive("partial_rotary_factor")?, extras.share) {
+        (None | Some(1.0), None) => class.d_head,
+        (Some(partial), None) => {
+            return Err(params.bad(
+                "partial_rotary_factor",
+                &Value::from(partial),
+                "1 or absent in this family",
+            ));
+        }
+        (stated, Some(share)) => dims(params, class.d_head, stated.unwrap_or(share))?,
+    };
     let factor = || params.positive("factor");
     let original = || -> Result<u32, ModelError> {
         Ok(params
@@ -114,6 +200,10 @@ fn scaled(params: &RawConfig<'_>, class: RopeClass, theta: f64) -> Result<RopeSp
     };
     let scaling = match kind {
         "default" => RopeScaling::Unscaled,
+        // The older names of the form, in files of a class that knows no other stretched one.
+        "longrope" | "su" | "yarn" if extras.long_context.is_some() => {
+            long_rope(params, class, dims, extras.long_context)?
+        }
         "linear" => RopeScaling::Linear { factor: factor()? },
         "llama3" => RopeScaling::Llama3 {
             factor: factor()?,
@@ -155,9 +245,48 @@ fn scaled(params: &RawConfig<'_>, class: RopeClass, theta: f64) -> Result<RopeSp
     }
     Ok(RopeSpec {
         theta,
-        dims: class.d_head,
+        dims,
         layout: RopeLayout::Split,
         scaling,
+    })
+}
+
+/// Two lists of divisors. What stands beside the rope's own keys wins over them, as the class has it.
+fn long_rope(
+    params: &RawConfig<'_>,
+    class: RopeClass,
+    dims: u32,
+    original: Option<u32>,
+) -> Result<RopeScaling, ModelError> {
+    params.ignore("original_max_position_embeddings");
+    let original = original.unwrap_or(class.n_ctx);
+    let list = |key: &str| -> Result<Vec<f64>, ModelError> {
+        let value = params.get(key).ok_or_else(|| params.missing(key))?;
+        let numbers: Option<Vec<f64>> = value
+            .as_array()
+            .and_then(|list| list.iter().map(Value::as_f64).collect());
+        numbers
+            .filter(|list| list.len() == dims as usize / 2 && list.iter().all(|d| *d > 0.0))
+            .ok_or_else(|| {
+                let expected = format!("{} numbers above 0", dims / 2);
+                params.bad(key, value, &expected)
+            })
+    };
+    let stretch = params
+        .opt_positive("factor")?
+        .unwrap_or(f64::from(class.n_ctx) / f64::from(original));
+    let by_stretch = if stretch <= 1.0 {
+        1.0
+    } else {
+        (1.0 + stretch.ln() / f64::from(original).ln()).sqrt()
+    };
+    Ok(RopeScaling::LongRope {
+        short: list("short_factor")?,
+        long: list("long_factor")?,
+        original_context: original,
+        attention_factor: params
+            .opt_positive("attention_factor")?
+            .unwrap_or(by_stretch),
     })
 }
 
@@ -182,16 +311,38 @@ pub(super) fn from_gguf(
     d_head: u32,
     n_ctx: u32,
 ) -> Result<RopeSpec, ModelError> {
+    let rope = partial_from_gguf(facts, arch, d_head, n_ctx)?;
+    if rope.dims == d_head {
+        Ok(rope)
+    } else {
+        let (got, expected) = (rope.dims.to_string(), d_head.to_string());
+        Err(gguf_bad(
+            facts,
+            arch,
+            "rope.dimension_count",
+            &got,
+            &expected,
+        ))
+    }
+}
+
+/// As [`from_gguf`], where only the first part of a head may turn.
+pub(super) fn partial_from_gguf(
+    facts: &GgufFacts<'_>,
+    arch: &str,
+    d_head: u32,
+    n_ctx: u32,
+) -> Result<RopeSpec, ModelError> {
     let theta = gguf_positive(facts, arch, "rope.freq_base")?.map_or(10_000.0, f64::from);
-    if let Some(dims) = gguf_u32(facts, arch, "rope.dimension_count")?
-        && dims != d_head
-    {
+    let dims = gguf_u32(facts, arch, "rope.dimension_count")?.unwrap_or(d_head);
+    if dims == 0 || dims > d_head || !dims.is_multiple_of(2) {
+        let expected = format!("an even number up to {d_head}");
         return Err(gguf_bad(
             facts,
             arch,
             "rope.dimension_count",
             &dims.to_string(),
-            &d_head.to_string(),
+            &expected,
         ));
     }
     let kind = facts
@@ -203,22 +354,29 @@ pub(super) fn from_gguf(
             .map(f64::from)
             .ok_or_else(|| gguf_missing(facts, arch, "rope.scaling.factor"))
     };
-    let scaling = match (kind, &facts.rope_divisors) {
+    let divisors = gguf_divisors(facts, "rope_freqs.weight", dims)?;
+    let scaling = match (kind, &divisors) {
         ("none", None) => RopeScaling::Unscaled,
-        ("none", Some(divisors)) => {
-            let sound = divisors.len() == d_head as usize / 2
-                && divisors.iter().all(|d| d.is_finite() && *d > 0.0);
-            if !sound {
-                let expected = format!("{} finite numbers above 0", d_head / 2);
-                return Err(ModelError::BadKey {
+        ("none", Some(divisors)) => RopeScaling::Divisors {
+            divisors: divisors.clone(),
+        },
+        ("longrope", None) => {
+            let list = |name: &str| -> Result<Vec<f64>, ModelError> {
+                let stored = gguf_divisors(facts, name, dims)?;
+                let stored = stored.ok_or_else(|| ModelError::Tensors {
                     origin: facts.origin.to_owned(),
-                    key: "rope_freqs.weight".to_owned(),
-                    got: format!("{} numbers", divisors.len()),
-                    expected,
-                });
-            }
-            RopeScaling::Divisors {
-                divisors: divisors.clone(),
+                    missing: vec![name.to_owned()],
+                    unexpected: vec![],
+                })?;
+                Ok(stored.into_iter().map(f64::from).collect())
+            };
+            RopeScaling::LongRope {
+                short: list(GGUF_SHORT)?,
+                long: list(GGUF_LONG)?,
+                original_context: gguf_u32(facts, arch, "rope.scaling.original_context_length")?
+                    .unwrap_or(n_ctx),
+                attention_factor: gguf_positive(facts, arch, "rope.scaling.attn_factor")?
+                    .map_or(1.0, f64::from),
             }
         }
         ("linear", None) => RopeScaling::Linear { factor: factor()? },
@@ -244,14 +402,35 @@ pub(super) fn from_gguf(
                 arch,
                 "rope.scaling.type",
                 other,
-                "none, linear or yarn without rope_freqs",
+                "none, linear, yarn or longrope, the last three without rope_freqs",
             ));
         }
     };
     Ok(RopeSpec {
         theta,
-        dims: d_head,
+        dims,
         layout: RopeLayout::Split,
         scaling,
+    })
+}
+
+/// A tensor of divisors, one per pair that turns.
+fn gguf_divisors(
+    facts: &GgufFacts<'_>,
+    name: &str,
+    dims: u32,
+) -> Result<Option<Vec<f32>>, ModelError> {
+    let Some(divisors) = (facts.floats)(name)? else {
+        return Ok(None);
+    };
+    let n = dims as usize / 2;
+    if divisors.len() == n && divisors.iter().all(|d| d.is_finite() && *d > 0.0) {
+        return Ok(Some(divisors));
+    }
+    Err(ModelError::BadKey {
+        origin: facts.origin.to_owned(),
+        key: name.to_owned(),
+        got: format!("{} numbers", divisors.len()),
+        expected: format!("{n} finite numbers above 0"),
     })
 }

@@ -44,6 +44,12 @@ pub(super) struct DeclaredToken {
     pub(super) id: u32,
     pub(super) content: String,
     pub(super) special: bool,
+    #[serde(default)]
+    pub(super) single_word: bool,
+    #[serde(default)]
+    pub(super) lstrip: bool,
+    #[serde(default)]
+    pub(super) rstrip: bool,
 }
 
 /// Resolves the special tokens; `id_of` looks a marker up in the vocabulary.
@@ -144,7 +150,7 @@ fn flag(cfg: &HfTokenizerConfig, key: &str) -> Result<Option<bool>, TokenizerErr
 }
 
 /// A token that `tokenizer_config.json` names by its text, alone or as an added-token object.
-fn named_token(
+pub(super) fn named_token(
     cfg: &HfTokenizerConfig,
     key: &str,
     id_of: &dyn Fn(&str) -> Option<u32>,

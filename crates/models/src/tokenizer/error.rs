@@ -163,6 +163,58 @@ pub enum TokenizerError {
         /// The id in effect.
         got: u32,
     },
+    /// tokenizer.json has a model that GGUF vocabularies of our kinds cannot hold.
+    #[error("tokenizer.json: {what} is `{found}`, a GGUF vocabulary can hold only {expected}")]
+    NotForGguf {
+        /// Which part.
+        what: &'static str,
+        /// What the file says.
+        found: String,
+        /// What it may say.
+        expected: &'static str,
+    },
+    /// The splitting rule of a byte-level tokenizer.json has no name in GGUF.
+    #[error("tokenizer.json: no known pre-tokenizer name splits text like {rule}")]
+    UnrecognizedPre {
+        /// The rule as JSON.
+        rule: String,
+    },
+    /// A token that the merges never make, but that joining by scores would make.
+    #[error(
+        "token {id} `{piece}` is never made by the merges of tokenizer.json, but any scores would make it"
+    )]
+    NoScoreOrder {
+        /// The token.
+        id: u32,
+        /// Its text.
+        piece: String,
+    },
+    /// The converted vocabulary gives other ids than the original.
+    #[error(
+        "the converted tokenizer gives other ids for {text:?}: {converted:?}, the original gives {original:?}"
+    )]
+    ProbeMismatch {
+        /// The first text that differs.
+        text: String,
+        /// The ids of the original; empty if it cannot encode the text.
+        original: Vec<u32>,
+        /// The ids of the converted form.
+        converted: Vec<u32>,
+    },
+    /// The vocabulary has ids for which the embedding has no row.
+    #[error("the tokenizer has {n_vocab} ids, the embedding has {rows} rows")]
+    MoreTokensThanRows {
+        /// One more than the highest id.
+        n_vocab: usize,
+        /// Rows of the embedding.
+        rows: u32,
+    },
+    /// `tokenizer.model` is no SentencePiece model that we read.
+    #[error("tokenizer.model: {what}")]
+    SentencePieceModel {
+        /// What is wrong.
+        what: String,
+    },
     /// No token, byte token or unknown token can stand for a piece of the text.
     #[error("the vocabulary cannot represent `{text}` and has no unknown token")]
     Unrepresentable {

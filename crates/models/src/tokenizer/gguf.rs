@@ -24,8 +24,8 @@ const MAX_TOKEN_BYTES: usize = 1 << 16;
 /// The longest merge list in use has 514,906 entries.
 const MAX_MERGES: usize = 1 << 23;
 
-const SENTENCEPIECE: &str = "llama";
-const BYTE_LEVEL: &str = "gpt2";
+pub(super) const SENTENCEPIECE: &str = "llama";
+pub(super) const BYTE_LEVEL: &str = "gpt2";
 
 /// The data that a GGUF carries under `tokenizer.*`.
 #[derive(Debug, Clone)]

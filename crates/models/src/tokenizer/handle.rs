@@ -107,6 +107,10 @@ impl Tokenizer {
         }
     }
 
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Builds the tokenizer of a Hugging Face checkpoint.
     ///
     /// # Errors

@@ -176,6 +176,16 @@ pub fn known_pre_tokenizers() -> impl Iterator<Item = &'static str> {
 }
 
 impl PreTokenizer {
+    /// Every rule once.
+    pub(super) fn all() -> &'static [Self] {
+        PRE_TOKENIZERS
+    }
+
+    /// The name by which files that we write call the rule.
+    pub(super) fn first_name(&self) -> &'static str {
+        self.names[0]
+    }
+
     pub(super) fn by_name(name: &str) -> Result<&'static Self, TokenizerError> {
         PRE_TOKENIZERS
             .iter()

@@ -144,7 +144,8 @@ struct File<'a> {
     post_processor: Value,
     decoder: Value,
     model: Model<'a>,
-    sentencepiece: ScoreSection,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sentencepiece: Option<ScoreSection>,
 }
 
 #[derive(Serialize)]
@@ -171,16 +172,44 @@ fn serialize_vocab<S: Serializer>(pieces: &&[Piece], serializer: S) -> Result<S:
     map.end()
 }
 
-/// The tokenizer.json of a SentencePiece engine.
+/// The tokenizer.json of a SentencePiece engine, with the key that only we read.
 pub(super) fn write(
     pieces: &[Piece],
     spm: &Spm,
     added: &AddedTokens,
     special: &SpecialTokens,
 ) -> Result<String, TokenizerError> {
+    let mut file = plain_file(pieces, spm, added, special);
+    file.sentencepiece = Some(ScoreSection {
+        add_space_prefix: spm.add_space_prefix,
+        unk: spm.unk(),
+        scores: spm.scores().to_vec(),
+        token_types: pieces.iter().map(|p| type_of_kind(p.kind)).collect(),
+        rstrip: added.iter().filter(|t| t.rstrip).map(|t| t.id).collect(),
+    });
+    Ok(serde_json::to_string(&file)?)
+}
+
+/// The tokenizer.json of a SentencePiece engine as all readers of the format take it; they refuse unknown keys.
+pub(super) fn write_plain(
+    pieces: &[Piece],
+    spm: &Spm,
+    added: &AddedTokens,
+    special: &SpecialTokens,
+) -> Result<String, TokenizerError> {
+    Ok(serde_json::to_string(&plain_file(
+        pieces, spm, added, special,
+    ))?)
+}
+
+fn plain_file<'a>(
+    pieces: &'a [Piece],
+    spm: &Spm,
+    added: &AddedTokens,
+    special: &SpecialTokens,
+) -> File<'a> {
     let text_of = |id: u32| pieces.get(id as usize).map(|p| &*p.text);
-    let rstrip = added.iter().filter(|t| t.rstrip).map(|t| t.id).collect();
-    let file = File {
+    File {
         version: "1.0",
         truncation: Value::Null,
         padding: Value::Null,
@@ -201,15 +230,8 @@ pub(super) fn write(
             vocab: pieces,
             merges: spm.merges(pieces),
         },
-        sentencepiece: ScoreSection {
-            add_space_prefix: spm.add_space_prefix,
-            unk: spm.unk(),
-            scores: spm.scores().to_vec(),
-            token_types: pieces.iter().map(|p| type_of_kind(p.kind)).collect(),
-            rstrip,
-        },
-    };
-    Ok(serde_json::to_string(&file)?)
+        sentencepiece: None,
+    }
 }
 
 pub(super) fn added_token(token: &Added) -> Value {

@@ -20,9 +20,7 @@ fn every_family_comes_back_with_its_spec_and_every_value() {
     for name in FIXTURES {
         let source = fixture(name);
         let out = dir.path().join(format!("{name}.vindex"));
-        let options = ExtractOptions {
-            level: Level::Inference,
-        };
+        let options = ExtractOptions::at(Level::Inference);
         let report = extract(&source, None, &out, &options, &mut go_on).unwrap();
         assert_eq!(report.n_used, source.roles().len(), "{name}");
         assert_eq!(report.weights, WeightsPlacement::Written, "{name}");
@@ -180,9 +178,7 @@ fn a_gguf_file_is_linked_with_its_vocabulary_inside() {
 fn a_vindex_can_be_extracted_again() {
     let dir = tempfile::tempdir().unwrap();
     let first = dir.path().join("first");
-    let options = ExtractOptions {
-        level: Level::Inference,
-    };
+    let options = ExtractOptions::at(Level::Inference);
     let source = Checkpoint::open(&folder(dir.path(), "llama-yarn")).unwrap();
     let tokenizer = source.tokenizer().unwrap();
     extract(&source, Some(&tokenizer), &first, &options, &mut go_on).unwrap();
@@ -385,7 +381,7 @@ fn an_interrupted_extraction_leaves_nothing() {
     ] {
         let checkpoint = Checkpoint::open(source).unwrap();
         let tokenizer = checkpoint.tokenizer().unwrap();
-        let options = ExtractOptions { level };
+        let options = ExtractOptions::at(level);
         let mut stages = Vec::new();
         for stop_at in 0.. {
             let mut n = 0;

@@ -9,5 +9,6 @@ mod compat;
 mod corpus;
 mod extraction;
 mod manifest;
+mod roundtrip;
 mod support;
 mod verification;

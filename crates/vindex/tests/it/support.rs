@@ -116,7 +116,7 @@ pub(crate) fn run(source: &Path, out: &Path, level: Level) -> Result<ExtractRepo
         &checkpoint,
         tokenizer.as_ref(),
         out,
-        &ExtractOptions { level },
+        &ExtractOptions::at(level),
         &mut go_on,
     )
 }

@@ -1,0 +1,163 @@
+//! `larql export` and `larql quantize`: a model becomes standard files again.
+
+use std::path::Path;
+
+use larql_db::{Database, Rows};
+use larql_models::quant_mix::Mix;
+use larql_models::to_gguf::Quantization;
+use larql_models::to_hf::FloatType;
+use larql_vindex::{ExportReport, ExportSource, Level, export_gguf, export_safetensors};
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::args::{ExportArgs, ExportFormat, FloatArg, QuantArgs, QuantizeArgs};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::model_ref;
+use crate::printer::flow;
+use crate::table::size;
+
+/// What an export wrote.
+#[derive(Debug, Serialize)]
+struct Exported {
+    out: String,
+    tensors: usize,
+    bytes: u64,
+    files: Vec<ExportedFile>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExportedFile {
+    name: String,
+    bytes: u64,
+}
+
+/// Writes a model as standard files.
+///
+/// # Errors
+/// If the model cannot be written so; nothing is left behind then.
+pub(crate) fn export(context: &Context, args: &ExportArgs) -> Result<Outcome, CliError> {
+    let db = open(context, &args.model)?;
+    let report = match (args.to, args.dtype) {
+        (ExportFormat::Gguf, Some(_)) => {
+            return Err(CliError::request(
+                "usage",
+                "--dtype is for --to safetensors: a GGUF keeps the stored types",
+            )
+            .with_hint(Some("`larql quantize` writes other types".to_owned())));
+        }
+        (ExportFormat::Gguf, None) => to_gguf(context, &db, &args.out, None)?,
+        (ExportFormat::Safetensors, dtype) => {
+            let float = match dtype {
+                None | Some(FloatArg::Float32) => FloatType::F32,
+                Some(FloatArg::Float16) => FloatType::F16,
+                Some(FloatArg::Bfloat16) => FloatType::Bf16,
+            };
+            let work = context.interrupts.work();
+            let (flag, bar) = (context.interrupts.flag(), context.printer.bar());
+            let report = export_safetensors(source(&db)?, &args.out, float, &mut |progress| {
+                bar.show(progress.stage, progress.done, progress.total);
+                flow(flag.is_raised())
+            })?;
+            bar.clear();
+            drop(work);
+            report
+        }
+    };
+    print(context, &args.out, report)
+}
+
+/// Writes a model as a GGUF file in the types of a mix.
+///
+/// # Errors
+/// If the mix cannot be used; nothing is left behind then.
+pub(crate) fn quantize(context: &Context, args: &QuantizeArgs) -> Result<Outcome, CliError> {
+    let quantization = quantization(&args.mix, args.requantize)?;
+    let db = open(context, &args.model)?;
+    let report = to_gguf(context, &db, &args.out, Some(quantization))?;
+    print(context, &args.out, report)
+}
+
+/// The quantization that options ask for.
+///
+/// # Errors
+/// If there is no such mix.
+pub(crate) fn quantization(mix: &str, requantize: bool) -> Result<Quantization, CliError> {
+    let known = || Mix::ALL.iter().map(|mix| mix.name()).collect::<Vec<_>>().join(", ");
+    let mix = Mix::parse(mix).ok_or_else(|| {
+        CliError::request("unknown_quantization", format!("no quantization is called `{mix}`"))
+            .with_hint(Some(format!("known: {}", known())))
+    })?;
+    Ok(Quantization { mix, requantize })
+}
+
+/// The quantization of `extract`, if it is asked for.
+///
+/// # Errors
+/// As [`quantization`].
+pub(crate) fn asked(args: &QuantArgs) -> Result<Option<Quantization>, CliError> {
+    args.quant
+        .as_deref()
+        .map(|mix| quantization(mix, args.requantize))
+        .transpose()
+}
+
+fn open(context: &Context, model: &Path) -> Result<Database, CliError> {
+    let path = model_ref::resolve(context, model)?;
+    let db = Database::open(&path)?;
+    db.require(Level::Inference)?;
+    Ok(db)
+}
+
+fn source(db: &Database) -> Result<ExportSource<'_>, CliError> {
+    Ok(ExportSource {
+        checkpoint: db.checkpoint()?,
+        vindex: db.vindex(),
+    })
+}
+
+fn to_gguf(
+    context: &Context,
+    db: &Database,
+    out: &Path,
+    quantization: Option<Quantization>,
+) -> Result<ExportReport, CliError> {
+    let work = context.interrupts.work();
+    let (flag, bar) = (context.interrupts.flag(), context.printer.bar());
+    let n_threads = context.n_threads();
+    let report = export_gguf(source(db)?, out, quantization, n_threads, &mut |progress| {
+        bar.show(progress.stage, progress.done, progress.total);
+        flow(flag.is_raised())
+    })?;
+    bar.clear();
+    drop(work);
+    Ok(report)
+}
+
+fn print(context: &Context, out: &Path, report: ExportReport) -> Result<Outcome, CliError> {
+    let exported = Exported {
+        out: out.display().to_string(),
+        tensors: report.n_tensors,
+        bytes: report.files.iter().map(|(_, bytes)| bytes).sum(),
+        files: report
+            .files
+            .into_iter()
+            .map(|(name, bytes)| ExportedFile { name, bytes })
+            .collect(),
+        notes: report.notes,
+    };
+    if context.printer.is_table() {
+        let mut rows = Rows::new(&["file", "size"]);
+        for file in &exported.files {
+            rows.push(vec![file.name.clone().into(), size(file.bytes).into()]);
+        }
+        for note in &exported.notes {
+            rows.note(note.clone());
+        }
+        context.printer.table(&rows)?;
+    } else {
+        context.printer.json(&exported)?;
+    }
+    Ok(Outcome::Done)
+}

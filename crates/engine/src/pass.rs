@@ -1,0 +1,173 @@
+//! One pass under way: its arguments, its buffers, and the small operations that its parts share.
+
+use larql_kernels::Kernels;
+use larql_models::spec::NormKind;
+
+use crate::error::EngineError;
+use crate::layers::Norm;
+use crate::model::Model;
+use crate::runtime::Runtime;
+use crate::tap::{RowPlace, Tap, TapPoint};
+
+/// Buffers and arguments of one pass; every buffer is `[rows, width]`.
+pub(crate) struct Pass<'a, 't> {
+    pub(crate) model: &'a Model,
+    pub(crate) runtime: &'a mut Runtime,
+    pub(crate) rows: Vec<RowPlace>,
+    pub(crate) tap: Option<&'t mut (dyn Tap + 't)>,
+    pub(crate) normed: Vec<f32>,
+    pub(crate) branch: Vec<f32>,
+    pub(crate) q: Vec<f32>,
+    pub(crate) k: Vec<f32>,
+    pub(crate) v: Vec<f32>,
+    pub(crate) z: Vec<f32>,
+    pub(crate) gate: Vec<f32>,
+    pub(crate) up: Vec<f32>,
+    /// Per-layer inputs, `[rows, n_layers * width]`, where the model has them.
+    pub(crate) per_layer: Vec<f32>,
+}
+
+impl<'a, 't> Pass<'a, 't> {
+    pub(crate) fn new(
+        model: &'a Model,
+        runtime: &'a mut Runtime,
+        rows: Vec<RowPlace>,
+        tap: Option<&'t mut (dyn Tap + 't)>,
+    ) -> Self {
+        let empty = Vec::new;
+        Self {
+            model,
+            runtime,
+            rows,
+            tap,
+            normed: empty(),
+            branch: empty(),
+            q: empty(),
+            k: empty(),
+            v: empty(),
+            z: empty(),
+            gate: empty(),
+            up: empty(),
+            per_layer: empty(),
+        }
+    }
+
+    /// Hands `[rows, width]` to the tap, row by row.
+    pub(crate) fn visit(
+        &mut self,
+        point: TapPoint,
+        layer: usize,
+        data: &mut [f32],
+        width: usize,
+    ) -> Result<(), EngineError> {
+        visit(&mut self.tap, point, layer, &self.rows, data, width)
+    }
+
+    /// `normed = norm(resid)`, or a copy where the branch has no norm before it.
+    pub(crate) fn norm(&mut self, norm: Option<&Norm>, resid: &[f32]) {
+        let d_model = self.model.spec().d_model as usize;
+        let mut normed = std::mem::take(&mut self.normed);
+        normed.resize(resid.len(), 0.0);
+        match norm {
+            None => normed.copy_from_slice(resid),
+            Some(norm) => self.norm_rows(norm, resid, d_model, &mut normed),
+        }
+        self.normed = normed;
+    }
+
+    /// `out = norm(x)`, row by row.
+    pub(crate) fn norm_rows(&mut self, norm: &Norm, x: &[f32], width: usize, out: &mut [f32]) {
+        let kernels = self.runtime.kernels;
+        self.runtime.team.chunks_mut(out, width, |row, out| {
+            apply_norm(kernels, norm, &x[row * width..][..width], out);
+        });
+    }
+
+    /// Refuses to go on with what is no number: everything after it would look like an answer.
+    pub(crate) fn check_finite(
+        &self,
+        layer: usize,
+        resid: &[f32],
+        d_model: usize,
+    ) -> Result<(), EngineError> {
+        match resid.iter().position(|x| !x.is_finite()) {
+            None => Ok(()),
+            Some(at) => {
+                let position = self.rows[at / d_model].position;
+                Err(EngineError::NotFinite { layer, position })
+            }
+        }
+    }
+}
+
+/// Hands `[rows, width]` to the tap, row by row, if it wants the point.
+pub(crate) fn visit(
+    tap: &mut Option<&mut dyn Tap>,
+    point: TapPoint,
+    layer: usize,
+    places: &[RowPlace],
+    data: &mut [f32],
+    width: usize,
+) -> Result<(), EngineError> {
+    let Some(tap) = tap.as_mut().filter(|tap| tap.wants(point, layer)) else {
+        return Ok(());
+    };
+    for (place, row) in places.iter().zip(data.chunks_exact_mut(width)) {
+        tap.visit(point, layer, *place, row)
+            .map_err(|message| EngineError::Tap {
+                layer,
+                point: point.name(),
+                message,
+            })?;
+    }
+    Ok(())
+}
+
+/// Whether the tap wants a point of a layer.
+pub(crate) fn wants(tap: &Option<&mut dyn Tap>, point: TapPoint, layer: usize) -> bool {
+    tap.as_ref().is_some_and(|tap| tap.wants(point, layer))
+}
+
+/// `out = norm(x)`.
+pub(crate) fn apply_norm(kernels: &Kernels, norm: &Norm, x: &[f32], out: &mut [f32]) {
+    match norm.kind {
+        NormKind::Rms => kernels.rms_norm(x, norm.weight.as_deref(), norm.eps, out),
+        NormKind::Layer | NormKind::LayerWithBias => {
+            let weight = norm
+                .weight
+                .as_deref()
+                .expect("loading gives every layer norm a weight");
+            kernels.layer_norm(x, weight, norm.bias.as_deref(), norm.eps, out);
+        }
+    }
+}
+
+/// Norms each chunk of `width` in place.
+pub(crate) fn norm_chunks(kernels: &Kernels, norm: &Norm, data: &mut [f32], width: usize) {
+    let mut out = vec![0.0; width];
+    for chunk in data.chunks_exact_mut(width) {
+        apply_norm(kernels, norm, chunk, &mut out);
+        chunk.copy_from_slice(&out);
+    }
+}
+
+/// Adds a bias to every row.
+pub(crate) fn add_bias(data: &mut [f32], bias: Option<&[f32]>) {
+    let Some(bias) = bias else { return };
+    for row in data.chunks_exact_mut(bias.len()) {
+        row.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
+    }
+}
+
+/// `resid += multiplier * branch`.
+pub(crate) fn add(resid: &mut [f32], branch: &[f32], multiplier: f32) {
+    resid
+        .iter_mut()
+        .zip(branch)
+        .for_each(|(x, b)| *x += multiplier * b);
+}
+
+/// `1 / (1 + exp(-x))`.
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}

@@ -1,0 +1,313 @@
+//! The two recurrent mixers: Kimi delta attention and the gated delta net (arXiv:2412.06464).
+//!
+//! Both keep a matrix `S` per head and update it position by position: `S = decay * S`, `S += k (beta (v - S^T k))^T`,
+//! `o = S^T q`. The recurrence itself is run, never its chunked form, so that a prompt gives the same bits however it is
+//! split. Heads are independent and are what threads share out.
+
+use larql_kernels::Kernels;
+
+use crate::error::EngineError;
+use crate::layers::{GatedDelta, Kda, Recurrent};
+use crate::model::Matrix;
+use crate::pass::{Pass, norm_chunks, sigmoid, visit};
+use crate::state::SequenceState;
+use crate::tap::TapPoint;
+
+/// Above this the softplus is the identity, as in PyTorch.
+const SOFTPLUS_LINEAR: f32 = 20.0;
+
+/// Sizes of a recurrent mixer.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    n_heads: usize,
+    n_key_heads: usize,
+    d_key: usize,
+    d_value: usize,
+    /// Decays per head: one for all channels of a key, or one each.
+    n_decays: usize,
+    qk_eps: f32,
+}
+
+/// What drives the recurrence, `[rows, ..]`.
+struct Drive<'a> {
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    /// `[rows, n_heads]`.
+    beta: &'a [f32],
+    /// `[rows, n_heads * n_decays]`, factors on the state.
+    decay: &'a [f32],
+}
+
+/// One head of one sequence at work.
+struct Head<'a> {
+    memory: &'a mut [f32],
+    /// `[rows of the sequence, d_value]`.
+    out: Vec<f32>,
+}
+
+impl Pass<'_, '_> {
+    /// `branch = kda(normed)`, updating the states.
+    pub(crate) fn kda(
+        &mut self,
+        idx: usize,
+        kda: &Kda,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let (heads, d_head) = (kda.spec.n_heads as usize, kda.spec.d_head as usize);
+        let shape = Shape {
+            n_heads: heads,
+            n_key_heads: heads,
+            d_key: d_head,
+            d_value: d_head,
+            n_decays: d_head,
+            qk_eps: kda.spec.qk_eps,
+        };
+        let mut decay = self.low_rank(&kda.decay);
+        let mut gate = self.low_rank(&kda.out_gate);
+        decay_factors(&kda.common, &mut decay, d_head);
+        gate.iter_mut().for_each(|x| *x = sigmoid(*x));
+        self.recur(idx, &kda.common, shape, &decay, &gate, states)
+    }
+
+    /// `branch = gated_delta_net(normed)`, updating the states.
+    pub(crate) fn gated_delta(
+        &mut self,
+        idx: usize,
+        delta: &GatedDelta,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let shape = Shape {
+            n_heads: delta.spec.n_value_heads as usize,
+            n_key_heads: delta.spec.n_key_heads as usize,
+            d_key: delta.spec.d_key as usize,
+            d_value: delta.spec.d_value as usize,
+            n_decays: 1,
+            qk_eps: delta.spec.qk_eps,
+        };
+        let (mut decay, mut gate, n) = (Vec::new(), Vec::new(), self.rows.len());
+        let mut jobs = [(&delta.decay, &mut decay), (&delta.out_gate, &mut gate)];
+        self.runtime.project(&self.normed, n, &mut jobs);
+        decay_factors(&delta.common, &mut decay, 1);
+        gate.iter_mut().for_each(|x| *x *= sigmoid(*x));
+        self.recur(idx, &delta.common, shape, &decay, &gate, states)
+    }
+
+    fn low_rank(&mut self, (down, up): &(Matrix, Matrix)) -> Vec<f32> {
+        let (mut latent, mut out, n) = (Vec::new(), Vec::new(), self.rows.len());
+        self.runtime
+            .project(&self.normed, n, &mut [(down, &mut latent)]);
+        self.runtime.project(&latent, n, &mut [(up, &mut out)]);
+        out
+    }
+
+    /// Convolves, runs the recurrence, norms, gates and projects.
+    fn recur(
+        &mut self,
+        idx: usize,
+        common: &Recurrent,
+        shape: Shape,
+        decay: &[f32],
+        gate: &[f32],
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let (n, kernels) = (self.rows.len(), self.runtime.kernels);
+        let key_width = shape.n_key_heads * shape.d_key;
+        let value_width = shape.n_heads * shape.d_value;
+        let mut beta = Vec::new();
+        self.runtime.project(
+            &self.normed,
+            n,
+            &mut [
+                (&common.q, &mut self.q),
+                (&common.k, &mut self.k),
+                (&common.v, &mut self.v),
+                (&common.beta, &mut beta),
+            ],
+        );
+        beta.iter_mut().for_each(|x| *x = sigmoid(*x));
+        for (part, values) in [&mut self.q, &mut self.k, &mut self.v]
+            .into_iter()
+            .enumerate()
+        {
+            let mut first = 0;
+            for (sequence, count) in runs(&self.rows) {
+                let tail = &mut states[sequence].recurrent(idx).conv[part];
+                let width = values.len() / n;
+                convolve(
+                    &common.conv[part],
+                    &mut values[first * width..][..count * width],
+                    tail,
+                    width,
+                );
+                first += count;
+            }
+        }
+        normalize(
+            &mut self.q,
+            shape.d_key,
+            shape.qk_eps,
+            (shape.d_key as f32).powf(-0.5),
+        );
+        normalize(&mut self.k, shape.d_key, shape.qk_eps, 1.0);
+        visit(
+            &mut self.tap,
+            TapPoint::AttnQ,
+            idx,
+            &self.rows,
+            &mut self.q,
+            key_width,
+        )?;
+        visit(
+            &mut self.tap,
+            TapPoint::AttnK,
+            idx,
+            &self.rows,
+            &mut self.k,
+            key_width,
+        )?;
+        visit(
+            &mut self.tap,
+            TapPoint::AttnV,
+            idx,
+            &self.rows,
+            &mut self.v,
+            value_width,
+        )?;
+        let drive = Drive {
+            q: &self.q,
+            k: &self.k,
+            v: &self.v,
+            beta: &beta,
+            decay,
+        };
+        self.z.resize(n * value_width, 0.0);
+        let mut first = 0;
+        for (sequence, count) in runs(&self.rows) {
+            let memory = &mut states[sequence].recurrent(idx).memory;
+            let mut heads: Vec<Head<'_>> = memory
+                .chunks_exact_mut(shape.d_key * shape.d_value)
+                .map(|memory| Head {
+                    memory,
+                    out: vec![0.0; count * shape.d_value],
+                })
+                .collect();
+            self.runtime.team.chunks_mut(&mut heads, 1, |head, work| {
+                step_head(
+                    kernels,
+                    &shape,
+                    &drive,
+                    head,
+                    first..first + count,
+                    &mut work[0],
+                );
+            });
+            for (head, work) in heads.iter().enumerate() {
+                for (i, out) in work.out.chunks_exact(shape.d_value).enumerate() {
+                    let at = (first + i) * value_width + head * shape.d_value;
+                    self.z[at..at + shape.d_value].copy_from_slice(out);
+                }
+            }
+            first += count;
+        }
+        norm_chunks(kernels, &common.out_norm, &mut self.z, shape.d_value);
+        self.z.iter_mut().zip(gate).for_each(|(z, gate)| *z *= gate);
+        visit(
+            &mut self.tap,
+            TapPoint::AttnZ,
+            idx,
+            &self.rows,
+            &mut self.z,
+            value_width,
+        )?;
+        self.runtime
+            .project(&self.z, n, &mut [(&common.o, &mut self.branch)]);
+        Ok(())
+    }
+}
+
+/// Sequences of the batch with their numbers of rows, in order.
+fn runs(rows: &[crate::tap::RowPlace]) -> impl Iterator<Item = (usize, usize)> {
+    rows.chunk_by(|a, b| a.sequence == b.sequence)
+        .map(|run| (run[0].sequence, run.len()))
+}
+
+/// Runs one head over rows of one sequence.
+fn step_head(
+    kernels: &Kernels,
+    shape: &Shape,
+    drive: &Drive<'_>,
+    head: usize,
+    rows: std::ops::Range<usize>,
+    work: &mut Head<'_>,
+) {
+    let (d_key, d_value) = (shape.d_key, shape.d_value);
+    let key_head = head / (shape.n_heads / shape.n_key_heads);
+    let mut delta = vec![0.0; d_value];
+    for (row, out) in rows.zip(work.out.chunks_exact_mut(d_value)) {
+        let key_at = (row * shape.n_key_heads + key_head) * d_key;
+        let (q, k) = (&drive.q[key_at..][..d_key], &drive.k[key_at..][..d_key]);
+        let v = &drive.v[(row * shape.n_heads + head) * d_value..][..d_value];
+        let beta = drive.beta[row * shape.n_heads + head];
+        let decays =
+            &drive.decay[(row * shape.n_heads + head) * shape.n_decays..][..shape.n_decays];
+        delta.fill(0.0);
+        for (c, memory) in work.memory.chunks_exact_mut(d_value).enumerate() {
+            let decay = decays[c % shape.n_decays];
+            memory.iter_mut().for_each(|s| *s *= decay);
+            kernels.axpy(k[c], memory, &mut delta);
+        }
+        for (recalled, v) in delta.iter_mut().zip(v) {
+            *recalled = (v - *recalled) * beta;
+        }
+        out.fill(0.0);
+        for (c, memory) in work.memory.chunks_exact_mut(d_value).enumerate() {
+            kernels.axpy(k[c], &delta, memory);
+            kernels.axpy(q[c], memory, out);
+        }
+    }
+}
+
+/// Causal convolution per channel, then SiLU, in place; `tail` keeps the last inputs for the rows to come.
+fn convolve(weight: &[f32], values: &mut [f32], tail: &mut [f32], width: usize) {
+    let taps = weight.len() / width;
+    let input: Vec<f32> = tail.iter().chain(values.iter()).copied().collect();
+    for (row, out) in values.chunks_exact_mut(width).enumerate() {
+        for (c, y) in out.iter_mut().enumerate() {
+            let weights = &weight[c * taps..][..taps];
+            let sum: f32 = weights
+                .iter()
+                .enumerate()
+                .map(|(j, w)| w * input[(row + j) * width + c])
+                .sum();
+            *y = sum * sigmoid(sum);
+        }
+    }
+    tail.copy_from_slice(&input[input.len() - tail.len()..]);
+}
+
+/// Divides each chunk by the root of its sum of squares plus `eps`, and multiplies by `scale`.
+fn normalize(values: &mut [f32], width: usize, eps: f32, scale: f32) {
+    for chunk in values.chunks_exact_mut(width) {
+        let sum: f32 = chunk.iter().map(|x| x * x).sum();
+        let factor = 1.0 / (sum + eps).sqrt();
+        chunk.iter_mut().for_each(|x| *x = *x * factor * scale);
+    }
+}
+
+/// From projections to factors on the state: `exp(rate[head] * softplus(x + bias))`, `per_head` of them for each head.
+fn decay_factors(common: &Recurrent, decay: &mut [f32], per_head: usize) {
+    for row in decay.chunks_exact_mut(common.decay_bias.len()) {
+        for (i, (x, bias)) in row.iter_mut().zip(&common.decay_bias).enumerate() {
+            *x = (common.decay_rate[i / per_head] * softplus(*x + bias)).exp();
+        }
+    }
+}
+
+fn softplus(x: f32) -> f32 {
+    if x > SOFTPLUS_LINEAR {
+        x
+    } else {
+        x.exp().ln_1p()
+    }
+}

@@ -1,0 +1,271 @@
+//! The two mixers that attend by softmax: grouped-query attention, and attention over latents.
+//!
+//! Both end as queries, keys and values per head, so one [`attend`] serves them.
+
+use larql_models::spec::{KvSource, QkNorm};
+
+use crate::attention::{Heads, attend};
+use crate::error::EngineError;
+use crate::layers::{Attention, Mla};
+use crate::pass::{Pass, add_bias, norm_chunks, sigmoid, visit};
+use crate::state::SequenceState;
+use crate::tap::TapPoint;
+
+impl Pass<'_, '_> {
+    /// `branch = attention(normed)`, appending keys and values to the states.
+    pub(crate) fn attention(
+        &mut self,
+        idx: usize,
+        attention: &Attention,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let (spec, n) = (&attention.spec, self.rows.len());
+        let d_head = spec.d_head as usize;
+        let (n_heads, n_kv_heads) = (spec.n_heads as usize, spec.n_kv_heads as usize);
+        let (q_width, kv_width) = (n_heads * d_head, n_kv_heads * d_head);
+        let mut jobs = vec![(&attention.q, &mut self.q)];
+        jobs.extend(attention.k.as_ref().map(|k| (k, &mut self.k)));
+        jobs.extend(attention.v.as_ref().map(|v| (v, &mut self.v)));
+        jobs.extend(attention.gate.as_ref().map(|gate| (gate, &mut self.gate)));
+        self.runtime.project(&self.normed, n, &mut jobs);
+        add_bias(&mut self.q, attention.q_bias.as_deref());
+        let chunk = |width| match spec.qk_norm {
+            QkNorm::FullWidth(_) => width,
+            QkNorm::PerHead(_) | QkNorm::Absent => d_head,
+        };
+        let kernels = self.runtime.kernels;
+        if let Some(norm) = &attention.q_norm {
+            norm_chunks(kernels, norm, &mut self.q, chunk(q_width));
+        }
+        if let Some(limit) = spec.clip_qkv {
+            self.q.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+        }
+        self.rotate_queries(attention.rope, d_head, q_width, states);
+        self.visit_q(idx, q_width)?;
+        let kept = match spec.kv {
+            KvSource::SharedFrom(donor) => donor as usize,
+            KvSource::Own | KvSource::KeyIsValue => {
+                add_bias(&mut self.k, attention.k_bias.as_deref());
+                if attention.v.is_none() {
+                    self.v.clone_from(&self.k);
+                }
+                add_bias(&mut self.v, attention.v_bias.as_deref());
+                if let Some(norm) = &attention.k_norm {
+                    norm_chunks(kernels, norm, &mut self.k, chunk(kv_width));
+                }
+                if let Some(norm) = &attention.v_norm {
+                    norm_chunks(kernels, norm, &mut self.v, d_head);
+                }
+                if let Some(limit) = spec.clip_qkv {
+                    for x in self.k.iter_mut().chain(&mut self.v) {
+                        *x = x.clamp(-limit, limit);
+                    }
+                }
+                if let Some(rope) = attention.rope {
+                    for (row, place) in self.k.chunks_exact_mut(kv_width).zip(&self.rows) {
+                        let length = states[place.sequence].rope_length();
+                        self.model.ropes[rope].rotate(row, d_head, 0, place.position, length);
+                    }
+                }
+                self.keep(idx, kv_width, kv_width, states)?;
+                idx
+            }
+        };
+        let heads = Heads {
+            n_heads,
+            n_kv_heads,
+            d_key: d_head,
+            d_value: d_head,
+            scale: spec.scale,
+            window: spec.window,
+            softcap: spec.softcap,
+            sinks: attention.sinks.as_deref(),
+        };
+        self.attend(idx, kept, heads, states)?;
+        if attention.gate.is_some() {
+            for (z, gate) in self.z.iter_mut().zip(&self.gate) {
+                *z *= sigmoid(*gate);
+            }
+        }
+        visit(
+            &mut self.tap,
+            TapPoint::AttnZ,
+            idx,
+            &self.rows,
+            &mut self.z,
+            q_width,
+        )?;
+        self.runtime
+            .project(&self.z, n, &mut [(&attention.o, &mut self.branch)]);
+        add_bias(&mut self.branch, attention.o_bias.as_deref());
+        Ok(())
+    }
+
+    /// `branch = attention over latents(normed)` (arXiv:2405.04434, section 2.1), in its expanded form.
+    pub(crate) fn mla(
+        &mut self,
+        idx: usize,
+        mla: &Mla,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let (spec, n) = (&mla.spec, self.rows.len());
+        let (nope, rope, d_value) = (
+            spec.d_nope as usize,
+            spec.d_rope as usize,
+            spec.d_value as usize,
+        );
+        let (heads, rank) = (spec.n_heads as usize, spec.kv_rank as usize);
+        let (d_key, kernels) = (nope + rope, self.runtime.kernels);
+        let mut compressed = Vec::new();
+        match &mla.q_latent {
+            None => self.runtime.project(
+                &self.normed,
+                n,
+                &mut [(&mla.q, &mut self.q), (&mla.kv_a, &mut compressed)],
+            ),
+            Some((latent, norm)) => {
+                let mut q_a = Vec::new();
+                self.runtime.project(
+                    &self.normed,
+                    n,
+                    &mut [(latent, &mut q_a), (&mla.kv_a, &mut compressed)],
+                );
+                norm_chunks(kernels, norm, &mut q_a, latent.rows());
+                self.runtime.project(&q_a, n, &mut [(&mla.q, &mut self.q)]);
+            }
+        }
+        let mut latents = Vec::with_capacity(n * rank);
+        for row in compressed.chunks_exact(rank + rope) {
+            latents.extend_from_slice(&row[..rank]);
+        }
+        norm_chunks(kernels, &mla.kv_a_norm, &mut latents, rank);
+        let mut expanded = Vec::new();
+        self.runtime
+            .project(&latents, n, &mut [(&mla.kv_b, &mut expanded)]);
+        self.k.resize(n * heads * d_key, 0.0);
+        self.v.resize(n * heads * d_value, 0.0);
+        for (row, place) in self.rows.iter().enumerate() {
+            let position = place.position;
+            let length = states[place.sequence].rope_length();
+            let turned = &mut compressed[row * (rank + rope)..][rank..][..rope];
+            if let Some(table) = mla.rope {
+                let table = &self.model.ropes[table];
+                let q = &mut self.q[row * heads * d_key..][..heads * d_key];
+                table.rotate(q, d_key, nope, position, length);
+                table.rotate(turned, rope, 0, position, length);
+            }
+            for head in 0..heads {
+                let from = &expanded[(row * heads + head) * (nope + d_value)..][..nope + d_value];
+                let key = &mut self.k[(row * heads + head) * d_key..][..d_key];
+                key[..nope].copy_from_slice(&from[..nope]);
+                key[nope..].copy_from_slice(turned);
+                self.v[(row * heads + head) * d_value..][..d_value].copy_from_slice(&from[nope..]);
+            }
+        }
+        self.visit_q(idx, heads * d_key)?;
+        self.keep(idx, heads * d_key, heads * d_value, states)?;
+        let shape = Heads {
+            n_heads: heads,
+            n_kv_heads: heads,
+            d_key,
+            d_value,
+            scale: spec.scale,
+            window: None,
+            softcap: None,
+            sinks: None,
+        };
+        self.attend(idx, idx, shape, states)?;
+        visit(
+            &mut self.tap,
+            TapPoint::AttnZ,
+            idx,
+            &self.rows,
+            &mut self.z,
+            heads * d_value,
+        )?;
+        self.runtime
+            .project(&self.z, n, &mut [(&mla.o, &mut self.branch)]);
+        Ok(())
+    }
+
+    fn rotate_queries(
+        &mut self,
+        rope: Option<usize>,
+        d_head: usize,
+        width: usize,
+        states: &[SequenceState],
+    ) {
+        let Some(rope) = rope else { return };
+        for (row, place) in self.q.chunks_exact_mut(width).zip(&self.rows) {
+            let length = states[place.sequence].rope_length();
+            self.model.ropes[rope].rotate(row, d_head, 0, place.position, length);
+        }
+    }
+
+    fn visit_q(&mut self, idx: usize, width: usize) -> Result<(), EngineError> {
+        visit(
+            &mut self.tap,
+            TapPoint::AttnQ,
+            idx,
+            &self.rows,
+            &mut self.q,
+            width,
+        )
+    }
+
+    /// Shows keys and values to the tap, then appends them to the states.
+    fn keep(
+        &mut self,
+        idx: usize,
+        key_width: usize,
+        value_width: usize,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        visit(
+            &mut self.tap,
+            TapPoint::AttnK,
+            idx,
+            &self.rows,
+            &mut self.k,
+            key_width,
+        )?;
+        visit(
+            &mut self.tap,
+            TapPoint::AttnV,
+            idx,
+            &self.rows,
+            &mut self.v,
+            value_width,
+        )?;
+        for (row, place) in self.rows.iter().enumerate() {
+            let (k, v) = (
+                &self.k[row * key_width..][..key_width],
+                &self.v[row * value_width..][..value_width],
+            );
+            states[place.sequence].push(idx, k, v);
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        idx: usize,
+        kept: usize,
+        heads: Heads<'_>,
+        states: &[SequenceState],
+    ) -> Result<(), EngineError> {
+        self.z
+            .resize(self.rows.len() * heads.n_heads * heads.d_value, 0.0);
+        attend(
+            self.runtime,
+            heads,
+            idx,
+            kept,
+            states,
+            &self.rows,
+            &self.q,
+            &mut self.z,
+            &mut self.tap,
+        )
+    }
+}

@@ -1,0 +1,280 @@
+//! Rows of roles on their way into a container's tensor.
+//!
+//! The other direction of [`crate::stored`]: same layouts, same forms. Rows whose type and values stay as they are are
+//! passed on as bytes; others are decoded, brought to the value the container stores, and encoded.
+
+use std::cell::RefCell;
+use std::sync::Mutex;
+
+use larql_formats::{Bytes, Sink};
+use larql_kernels::{EncodeError, Format, Team, decode, encode};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::ModelError;
+use crate::layout::{Form, Layout, Run};
+use crate::roles::{StoredValue, TensorRole};
+use crate::stored::{StoredTensor, canonical_row, paired_nibbles, row_bytes};
+
+/// Largest piece of a tensor that is passed on at once, so that a caller can report progress and stop.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Values that are decoded before they are encoded together: enough rows for every thread.
+const CHUNK_VALUES: usize = 1 << 20;
+
+/// Bytes of an MXFP4 block with its exponent.
+const MXFP4_BYTES: usize = 17;
+
+/// Which of the tensors of a layout is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The only one, or the nibbles of a pair.
+    Main,
+    /// The exponents of a pair.
+    Scales,
+}
+
+/// Writes one tensor.
+pub(crate) struct LayoutWriter<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) half: Half,
+    /// The type it is written in.
+    pub(crate) format: Format,
+    /// How the container stores the values of a role.
+    pub(crate) value: &'a dyn Fn(TensorRole) -> StoredValue,
+    /// Head width by which the container interleaves a role's rows, if it does.
+    pub(crate) interleaved: &'a dyn Fn(TensorRole) -> Option<u32>,
+    pub(crate) checkpoint: &'a Checkpoint,
+    /// Bytes of the checkpoint's own tensors.
+    pub(crate) data: &'a dyn Fn(&str) -> Result<Bytes, ModelError>,
+    /// Who encodes, where there is much to encode.
+    pub(crate) team: Option<&'a RefCell<Team>>,
+}
+
+/// A role with the order in which its rows are wanted.
+struct Source {
+    tensor: StoredTensor,
+    interleave: Option<usize>,
+    first: usize,
+    /// How the container stores the role's values.
+    value: StoredValue,
+}
+
+impl Source {
+    /// Index, among the stored rows, of the `r`-th row that is wanted.
+    fn row(&self, r: usize) -> usize {
+        let wanted = self.first + r;
+        let canonical = self
+            .interleave
+            .map_or(wanted, |d_head| canonical_row(wanted, d_head));
+        self.tensor.stored_row(canonical)
+    }
+
+    fn bytes(&self, r: usize) -> &[u8] {
+        let row = self.tensor.row_bytes();
+        &self.tensor.bytes[self.row(r) * row..][..row]
+    }
+}
+
+/// Rows under way: raw bytes in the type of the output, after values that still have to be encoded.
+struct Rows {
+    values: Vec<f32>,
+    bytes: Vec<u8>,
+    /// Rows that have left.
+    done: usize,
+}
+
+impl LayoutWriter<'_> {
+    /// Writes the tensor's rows in order.
+    pub(crate) fn write(&self, sink: &mut Sink<'_>) -> Result<(), ModelError> {
+        let mut runs = self.layout.runs.clone();
+        runs.sort_by_key(|run| run.at);
+        let mut rows = Rows {
+            values: Vec::new(),
+            bytes: Vec::with_capacity(CHUNK_BYTES),
+            done: 0,
+        };
+        let mut rest = runs.as_slice();
+        while let Some(run) = rest.first() {
+            // Rows that take turns come from as many runs as there are rows from one to the next.
+            let (together, later) = rest.split_at(usize::try_from(run.step).unwrap_or(1));
+            self.write_together(together, &mut rows, sink)?;
+            rest = later;
+        }
+        self.encode(&mut rows)?;
+        self.pass_on(&mut rows, sink, 0)?;
+        Ok(())
+    }
+
+    fn write_together(
+        &self,
+        runs: &[Run],
+        rows: &mut Rows,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ModelError> {
+        let sources: Vec<Source> = runs
+            .iter()
+            .map(|run| {
+                Ok(Source {
+                    tensor: self.checkpoint.tensor_from(run.role, self.data)?,
+                    interleave: (self.interleaved)(run.role).map(|d_head| d_head as usize),
+                    first: run.first as usize,
+                    value: (self.value)(run.role),
+                })
+            })
+            .collect::<Result<_, ModelError>>()?;
+        let cols = self.layout.cols as usize;
+        for r in 0..runs[0].count as usize {
+            for source in &sources {
+                let tensor = &source.tensor;
+                if tensor.format == self.format && tensor.value == source.value {
+                    self.encode(rows)?;
+                    rows.bytes.extend_from_slice(source.bytes(r));
+                } else {
+                    let at = rows.values.len();
+                    rows.values.resize(at + cols, 0.0);
+                    let row = &mut rows.values[at..];
+                    decode(tensor.format, source.bytes(r), row);
+                    if tensor.value != source.value {
+                        row.iter_mut()
+                            .for_each(|x| *x = source.value.stored(tensor.value.effective(*x)));
+                    }
+                }
+            }
+            if rows.values.len() >= CHUNK_VALUES {
+                self.encode(rows)?;
+            }
+            self.pass_on(rows, sink, CHUNK_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// Turns the values that wait into bytes.
+    fn encode(&self, rows: &mut Rows) -> Result<(), ModelError> {
+        if rows.values.is_empty() {
+            return Ok(());
+        }
+        let (cols, row) = (
+            self.layout.cols as usize,
+            row_bytes(self.format, self.layout.cols),
+        );
+        let n = rows.values.len() / cols;
+        let start = rows.bytes.len();
+        rows.bytes.resize(start + n * row, 0);
+        let out = &mut rows.bytes[start..];
+        let failed = |first: usize, source: EncodeError| ModelError::Encode {
+            origin: self.checkpoint.origin().display().to_string(),
+            tensor: self.layout.name.clone(),
+            first_row: (rows.done + start / row + first) as u64,
+            source,
+        };
+        if self.format == Format::F32 {
+            for (to, value) in out.chunks_exact_mut(4).zip(&rows.values) {
+                to.copy_from_slice(&value.to_le_bytes());
+            }
+        } else if let Some(team) = self.team {
+            let first_failure: Mutex<Option<(usize, EncodeError)>> = Mutex::new(None);
+            let (values, format) = (&rows.values, self.format);
+            team.borrow_mut().chunks_mut(out, row, |r, out| {
+                if let Err(error) = encode(format, &values[r * cols..][..cols], cols, out) {
+                    let mut first = first_failure.lock().unwrap_or_else(|e| e.into_inner());
+                    if first.as_ref().is_none_or(|(at, _)| r < *at) {
+                        *first = Some((r, error));
+                    }
+                }
+            });
+            let first = first_failure
+                .into_inner()
+                .unwrap_or_else(|e| e.into_inner());
+            if let Some((r, error)) = first {
+                return Err(failed(r, error));
+            }
+        } else {
+            encode(self.format, &rows.values, cols, out).map_err(|error| failed(0, error))?;
+        }
+        rows.values.clear();
+        Ok(())
+    }
+
+    /// Hands over what is complete, once it is at least `enough` bytes.
+    fn pass_on(
+        &self,
+        rows: &mut Rows,
+        sink: &mut Sink<'_>,
+        enough: usize,
+    ) -> Result<(), ModelError> {
+        let row = row_bytes(self.format, self.layout.cols);
+        match &self.layout.form {
+            Form::Rows => {
+                if rows.bytes.len() >= enough.max(1) {
+                    put_chunks(&rows.bytes, sink)?;
+                    rows.done += rows.bytes.len() / row;
+                    rows.bytes.clear();
+                }
+            }
+            Form::Columns { out } => {
+                let slab = row * *out as usize;
+                while rows.bytes.len() >= slab && slab > 0 {
+                    let columns = transposed(
+                        &rows.bytes[..slab],
+                        *out as usize,
+                        self.layout.cols as usize,
+                    );
+                    put_chunks(&columns, sink)?;
+                    rows.bytes.drain(..slab);
+                    rows.done += *out as usize;
+                }
+            }
+            Form::Mxfp4Pairs { .. } => {
+                if rows.bytes.len() >= enough.max(1) {
+                    put_chunks(&self.unpaired(&rows.bytes), sink)?;
+                    rows.done += rows.bytes.len() / row;
+                    rows.bytes.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unpaired(&self, blocks: &[u8]) -> Vec<u8> {
+        let blocks = blocks.chunks_exact(MXFP4_BYTES);
+        match self.half {
+            Half::Scales => blocks.map(|block| block[0]).collect(),
+            Half::Main => {
+                let mut pairs = vec![0; blocks.len() * 16];
+                for (block, pairs) in blocks.zip(pairs.chunks_exact_mut(16)) {
+                    paired_nibbles(&block[1..], pairs);
+                }
+                pairs
+            }
+        }
+    }
+}
+
+/// `[cols, rows]` of `[rows, cols]`.
+fn transposed(bytes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
+    let size = bytes.len() / (rows * cols).max(1);
+    let mut out = vec![0; bytes.len()];
+    for (r, row) in bytes.chunks_exact(cols * size).enumerate() {
+        for (c, value) in row.chunks_exact(size).enumerate() {
+            out[(c * rows + r) * size..][..size].copy_from_slice(value);
+        }
+    }
+    out
+}
+
+/// Passes bytes on in pieces.
+pub(crate) fn put_chunks(bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), ModelError> {
+    for chunk in bytes.chunks(CHUNK_BYTES) {
+        sink.put(chunk)?;
+    }
+    Ok(())
+}
+
+/// Writes numbers in F32.
+pub(crate) fn put_values(values: &[f32], sink: &mut Sink<'_>) -> Result<(), ModelError> {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    put_chunks(&bytes, sink)
+}

@@ -1,0 +1,400 @@
+//! [`export_gguf()`] and [`export_safetensors()`]: a model becomes standard files again, whole or not at all.
+//!
+//! A vindex gives back what it was made of: the same GGUF file, or a folder with the same tensors, byte for byte, in the
+//! files and the order they had. Any other direction is a conversion, in which the matrices keep their values and the
+//! names, the order of rows and the vocabulary become those that programs for the other format expect.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use larql_formats::safetensors::{self, SafetensorsFile};
+use larql_formats::{Bytes, Dtype, TensorInfo};
+use larql_kernels::Team;
+use larql_models::hf_config;
+use larql_models::to_gguf::{GgufContent, Quantization};
+use larql_models::to_hf::{FloatType, HfPlan};
+use larql_models::tokenizer::{GgufVocab, hf_folder};
+use larql_models::{Checkpoint, Container, ModelError};
+use tempfile::NamedTempFile;
+
+use crate::Progress;
+use crate::digest::Reporter;
+use crate::error::{VindexError, io_error};
+use crate::extract::{copy_file, planned, publish, staging};
+use crate::manifest::{KEPT, Level, SourceKind, TensorPlace, TextFile};
+use crate::stream::{SourceReader, stream, watched};
+use crate::vindex::Vindex;
+
+/// Bytes of weights in one file of a folder that had no files before.
+const SHARD_BYTES: u64 = 5 << 30;
+
+/// Bytes of a tensor that are passed on between two reports.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What is exported: a model, and the vindex it lies in, if it does.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportSource<'a> {
+    /// The model.
+    pub checkpoint: &'a Checkpoint,
+    /// Its vindex.
+    pub vindex: Option<&'a Vindex>,
+}
+
+/// What an export wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportReport {
+    /// The files, by name, with their sizes.
+    pub files: Vec<(String, u64)>,
+    /// Tensors in them.
+    pub n_tensors: usize,
+    /// Things a user should know.
+    pub notes: Vec<String>,
+}
+
+/// Writes the model as a GGUF file.
+///
+/// # Errors
+/// [`VindexError::Exists`] if `out` exists, [`VindexError::Interrupted`] when `progress` breaks, or what is wrong with the
+/// model or the disk. Nothing is left behind.
+pub fn export_gguf(
+    source: ExportSource<'_>,
+    out: &Path,
+    quantization: Option<Quantization>,
+    n_threads: NonZeroUsize,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<ExportReport, VindexError> {
+    let mut reporter = Reporter { call: progress };
+    let parent = parent_of(out)?;
+    let staged = NamedTempFile::with_prefix_in(".larql-export-", &parent)
+        .map_err(io_error(out, "create a file for"))?;
+    let path = staged.path().to_owned();
+    drop(staged);
+    let guard = RemoveOnDrop(path.clone());
+    let (n_tensors, notes) = match (source.checkpoint.container(), quantization) {
+        (Container::Gguf(file), None) if file.paths().len() == 1 => {
+            copy_file(&file.paths()[0], &path, out, &mut reporter)?;
+            (file.tensors().len(), vec![])
+        }
+        (Container::Gguf(_) | Container::HuggingFace(_), _) => {
+            let (plan, notes) = planned(source.checkpoint, GgufContent::Whole, quantization)?;
+            let team = quantization.map(|_| RefCell::new(Team::new(n_threads)));
+            stream(&plan, source.checkpoint, &path, out, team.as_ref(), &mut reporter)?;
+            (plan.tensors().len(), notes)
+        }
+    };
+    let size = fs::metadata(&path).map_err(io_error(out, "read the size of"))?.len();
+    // A link fails where the name has been taken meanwhile; a rename would replace what has it.
+    fs::hard_link(&path, out)
+        .or_else(|_| match fs::symlink_metadata(out) {
+            Ok(_) => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
+            Err(_) => fs::rename(&path, out),
+        })
+        .map_err(io_error(out, "give its name to"))?;
+    drop(guard);
+    Ok(ExportReport {
+        files: vec![(name_of(out), size)],
+        n_tensors,
+        notes,
+    })
+}
+
+/// Writes the model as a Hugging Face folder; `float` is the type of matrices that had none of their own.
+///
+/// # Errors
+/// As [`export_gguf`].
+pub fn export_safetensors(
+    source: ExportSource<'_>,
+    out: &Path,
+    float: FloatType,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<ExportReport, VindexError> {
+    let mut reporter = Reporter { call: progress };
+    let parent = parent_of(out)?;
+    let directory = staging(&parent, &name_of(out), out)?;
+    let folder = Folder::of(source, float)?;
+    let mut writing = Writing {
+        source,
+        folder: &folder,
+        staging: directory.path(),
+        out,
+        files: Vec::new(),
+    };
+    writing.weights(&mut reporter)?;
+    for text in &folder.texts {
+        writing.text(&text.name, text.text.as_bytes())?;
+    }
+    for (name, bytes) in &folder.binaries {
+        writing.text(name, bytes)?;
+    }
+    let files = writing.files;
+    publish(directory, &parent, out)?;
+    Ok(ExportReport {
+        files,
+        n_tensors: folder.plan.tensors().len(),
+        notes: folder.notes,
+    })
+}
+
+/// A folder to be.
+struct Folder {
+    plan: HfPlan,
+    /// Name of each weights file, and which tensors of the plan it gets.
+    shards: Vec<(String, Vec<usize>)>,
+    /// Tensors that were kept as they were.
+    kept: Option<SafetensorsFile>,
+    texts: Vec<TextFile>,
+    binaries: Vec<(String, Vec<u8>)>,
+    notes: Vec<String>,
+}
+
+impl Folder {
+    fn of(source: ExportSource<'_>, float: FloatType) -> Result<Self, VindexError> {
+        match (source.vindex, source.checkpoint.container()) {
+            (Some(vindex), _) if vindex.manifest().source.kind == SourceKind::HuggingFace => {
+                Self::of_vindex(vindex, source.checkpoint)
+            }
+            (_, Container::Gguf(file)) => Self::of_gguf(source.checkpoint, file.metadata(), float),
+            (_, Container::HuggingFace(folder)) => Err(VindexError::NothingToExport {
+                path: folder.path.clone(),
+            }),
+        }
+    }
+
+    /// What the vindex was made of.
+    fn of_vindex(vindex: &Vindex, checkpoint: &Checkpoint) -> Result<Self, VindexError> {
+        vindex.requires(Level::All)?;
+        let source = &vindex.manifest().source;
+        let unknown = |what: String| VindexError::Manifest {
+            path: vindex.path().to_owned(),
+            field: Some("source.tensors".to_owned()),
+            problem: what,
+        };
+        let mut infos = Vec::with_capacity(source.tensors.len());
+        let mut shards: Vec<(String, Vec<usize>)> =
+            source.files.iter().map(|file| (file.name.clone(), vec![])).collect();
+        for (idx, tensor) in source.tensors.iter().enumerate() {
+            let dtype = Dtype::from_name(&tensor.dtype)
+                .ok_or_else(|| unknown(format!("type {} of {}", tensor.dtype, tensor.name)))?;
+            if tensor.shape.is_empty() && tensor.place == TensorPlace::Weights && !source.tensors.iter().any(|t| !t.shape.is_empty()) {
+                return Err(unknown("made by a version that did not record shapes; extract the model again".to_owned()));
+            }
+            let info = TensorInfo::new(&*tensor.name, dtype, tensor.shape.clone())?;
+            let shard = shards
+                .get_mut(tensor.file as usize)
+                .ok_or_else(|| unknown(format!("{} is in file {}", tensor.name, tensor.file)))?;
+            shard.1.push(idx);
+            infos.push(info);
+        }
+        let plan = HfPlan::of_folder(checkpoint, &infos)?;
+        let kept = match vindex.manifest().file(KEPT) {
+            None => None,
+            Some(_) => Some(SafetensorsFile::open(vindex.path().join(KEPT))?),
+        };
+        for (idx, tensor) in source.tensors.iter().enumerate() {
+            let is_kept = kept.as_ref().is_some_and(|kept| kept.tensor(&tensor.name).is_some());
+            if tensor.place == TensorPlace::Kept && !is_kept || tensor.place == TensorPlace::Weights && !plan.is_made(idx) {
+                return Err(unknown(format!("{} is nowhere", tensor.name)));
+            }
+        }
+        let mut texts = source.texts.clone();
+        if let Some(tokenizer) = vindex.tokenizer_json()? {
+            texts.push(TextFile {
+                name: "tokenizer.json".to_owned(),
+                text: tokenizer,
+            });
+        }
+        Ok(Self {
+            plan,
+            shards,
+            kept,
+            texts,
+            binaries: vec![],
+            notes: vec![],
+        })
+    }
+
+    /// What the family's class expects, made of a GGUF file.
+    fn of_gguf(
+        checkpoint: &Checkpoint,
+        metadata: &larql_formats::gguf::Metadata,
+        float: FloatType,
+    ) -> Result<Self, VindexError> {
+        let plan = HfPlan::of_family(checkpoint, float)?;
+        let shards = sharded(&plan);
+        let mut notes = Vec::new();
+        let (mut texts, mut binaries) = (Vec::new(), Vec::new());
+        let mut add = |name: &str, value: &serde_json::Value| {
+            let mut text = serde_json::to_string_pretty(value).expect("a JSON value is JSON");
+            text.push('\n');
+            texts.push(TextFile {
+                name: name.to_owned(),
+                text,
+            });
+        };
+        let mut config = hf_config::config(checkpoint, float)?;
+        match GgufVocab::from_metadata(metadata).and_then(hf_folder) {
+            Err(error) => notes.push(format!("no tokenizer files: {error}")),
+            Ok(tokenizer) => {
+                hf_config::add_tokens(&mut config, &tokenizer);
+                add("tokenizer_config.json", &tokenizer.tokenizer_config);
+                if !tokenizer.eos.is_empty() {
+                    add("generation_config.json", &serde_json::json!({ "eos_token_id": tokenizer.eos }));
+                }
+                binaries.extend(tokenizer.sentencepiece.map(|bytes| ("tokenizer.model".to_owned(), bytes)));
+                binaries.push(("tokenizer.json".to_owned(), tokenizer.tokenizer_json.into_bytes()));
+                if let Some(template) = tokenizer.chat_template {
+                    binaries.push(("chat_template.jinja".to_owned(), template.into_bytes()));
+                }
+            }
+        }
+        add("config.json", &serde_json::Value::Object(config));
+        if shards.len() > 1 {
+            add("model.safetensors.index.json", &index(&plan, &shards));
+        }
+        Ok(Self {
+            plan,
+            shards,
+            kept: None,
+            texts,
+            binaries,
+            notes,
+        })
+    }
+}
+
+/// Tensors in files of at most [`SHARD_BYTES`], under the names that readers of an index expect.
+fn sharded(plan: &HfPlan) -> Vec<(String, Vec<usize>)> {
+    let mut groups: Vec<Vec<usize>> = vec![vec![]];
+    let mut size = 0;
+    for (idx, info) in plan.tensors().enumerate() {
+        if size > 0 && size + info.n_bytes > SHARD_BYTES {
+            groups.push(vec![]);
+            size = 0;
+        }
+        size += info.n_bytes;
+        groups.last_mut().expect("there is a group").push(idx);
+    }
+    let n = groups.len();
+    let name = |i: usize| match n {
+        1 => "model.safetensors".to_owned(),
+        _ => format!("model-{:05}-of-{n:05}.safetensors", i + 1),
+    };
+    groups.into_iter().enumerate().map(|(i, group)| (name(i), group)).collect()
+}
+
+fn index(plan: &HfPlan, shards: &[(String, Vec<usize>)]) -> serde_json::Value {
+    let infos: Vec<&TensorInfo> = plan.tensors().collect();
+    let mut map = BTreeMap::new();
+    for (name, group) in shards {
+        for idx in group {
+            map.insert(infos[*idx].name.clone(), name.clone());
+        }
+    }
+    let total: u64 = infos.iter().map(|info| info.n_bytes).sum();
+    serde_json::json!({ "metadata": { "total_size": total }, "weight_map": map })
+}
+
+struct Writing<'a> {
+    source: ExportSource<'a>,
+    folder: &'a Folder,
+    staging: &'a Path,
+    out: &'a Path,
+    files: Vec<(String, u64)>,
+}
+
+impl Writing<'_> {
+    fn weights(&mut self, reporter: &mut Reporter<'_>) -> Result<(), VindexError> {
+        let reader = SourceReader::new(self.source.checkpoint)?;
+        let infos: Vec<&TensorInfo> = self.folder.plan.tensors().collect();
+        for (name, group) in &self.folder.shards {
+            let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+            let mut writer = safetensors::Writer::new(&metadata)?;
+            for idx in group {
+                writer.declare(infos[*idx].clone())?;
+            }
+            let total = group.iter().map(|idx| infos[*idx].n_bytes).sum();
+            let (path, shown) = (self.staging.join(name), self.out.join(name));
+            let hashed = watched(&path, &shown, total, reporter, |out| {
+                let mut stream = writer.begin(out)?;
+                for idx in group {
+                    stream.write_tensor(&infos[*idx].name, |sink| self.tensor(*idx, infos[*idx], &reader, sink))?;
+                }
+                stream.finish()?;
+                Ok(())
+            })?;
+            self.files.push((name.clone(), hashed.size));
+        }
+        Ok(())
+    }
+
+    fn tensor(
+        &self,
+        idx: usize,
+        info: &TensorInfo,
+        reader: &SourceReader<'_>,
+        sink: &mut larql_formats::Sink<'_>,
+    ) -> Result<(), ModelError> {
+        let kept: Option<Bytes> = match &self.folder.kept {
+            Some(kept) if kept.tensor(&info.name).is_some() => Some(kept.data(&info.name)?),
+            Some(_) | None => None,
+        };
+        match kept {
+            Some(bytes) => {
+                for chunk in bytes.chunks(CHUNK_BYTES) {
+                    sink.put(chunk)?;
+                }
+                Ok(())
+            }
+            None => {
+                let data = |name: &str| reader.data(name);
+                self.folder.plan.write_tensor_from(idx, self.source.checkpoint, &data, sink)
+            }
+        }
+    }
+
+    fn text(&mut self, name: &str, bytes: &[u8]) -> Result<(), VindexError> {
+        let shown = self.out.join(name);
+        let mut file = File::create_new(self.staging.join(name)).map_err(io_error(&shown, "create"))?;
+        file.write_all(bytes).map_err(io_error(&shown, "write"))?;
+        file.sync_all().map_err(io_error(&shown, "flush"))?;
+        self.files.push((name.to_owned(), bytes.len() as u64));
+        Ok(())
+    }
+}
+
+/// Removes a file that has not got its name.
+struct RemoveOnDrop(PathBuf);
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        // Gone already where the rename took it.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The directory that will hold `out`, which must not exist.
+fn parent_of(out: &Path) -> Result<PathBuf, VindexError> {
+    if out.file_name().is_none() {
+        return Err(VindexError::BadName {
+            path: out.to_owned(),
+        });
+    }
+    if fs::symlink_metadata(out).is_ok() {
+        return Err(VindexError::Exists {
+            path: out.to_owned(),
+        });
+    }
+    Ok(match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) | None => PathBuf::from("."),
+    })
+}
+
+fn name_of(out: &Path) -> String {
+    out.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,177 @@
+//! What comes out of a vindex is what went in.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+
+use larql_models::Checkpoint;
+use larql_models::quant_mix::Mix;
+use larql_models::to_gguf::Quantization;
+use larql_models::to_hf::FloatType;
+use larql_testkit::{FAMILIES, atlas, parity_fixture};
+use larql_vindex::{
+    ExportSource, ExtractOptions, Level, Vindex, VindexError, export_gguf, export_safetensors,
+    extract, verify,
+};
+
+use crate::support::{go_on, names};
+
+/// Families whose norms or decays round when they are read, so that the vindex keeps the originals.
+fn source_of<'a>(vindex: &'a Vindex, checkpoint: &'a Checkpoint) -> ExportSource<'a> {
+    ExportSource {
+        checkpoint,
+        vindex: Some(vindex),
+    }
+}
+
+#[test]
+fn every_family_s_folder_comes_back_byte_for_byte() {
+    for name in FAMILIES {
+        let from = parity_fixture(name);
+        let dir = tempfile::tempdir().unwrap();
+        let (made, back) = (dir.path().join("m.vindex"), dir.path().join("back"));
+        let source = Checkpoint::open(&from).unwrap();
+        extract(&source, None, &made, &ExtractOptions::at(Level::All), &mut go_on).unwrap();
+        let vindex = Vindex::open(&made).unwrap();
+        let checkpoint = vindex.checkpoint().unwrap();
+        let exported = source_of(&vindex, &checkpoint);
+        let report = export_safetensors(exported, &back, FloatType::F32, &mut go_on).unwrap();
+        assert_eq!(report.notes, [] as [&str; 0], "{name}");
+        for file in ["model.safetensors", "config.json", "generation_config.json"] {
+            let (ours, theirs) = (fs::read(back.join(file)).unwrap(), fs::read(from.join(file)).unwrap());
+            assert!(ours == theirs, "{name}: {file} differs");
+        }
+        assert_eq!(names(dir.path()), ["back", "m.vindex"], "{name}: no debris");
+    }
+}
+
+#[test]
+fn atlas_comes_back_with_its_tokenizer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (made, back) = (dir.path().join("m.vindex"), dir.path().join("back"));
+    let source = Checkpoint::open(atlas()).unwrap();
+    let tokenizer = source.tokenizer().unwrap();
+    let options = ExtractOptions::at(Level::All);
+    extract(&source, Some(&tokenizer), &made, &options, &mut go_on).unwrap();
+    let vindex = Vindex::open(&made).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    export_safetensors(source_of(&vindex, &checkpoint), &back, FloatType::F32, &mut go_on).unwrap();
+    assert_eq!(names(&back), names(atlas()));
+    for file in names(&back) {
+        let (ours, theirs) = (fs::read(back.join(&file)).unwrap(), fs::read(atlas().join(&file)).unwrap());
+        assert!(ours == theirs, "{file} differs");
+    }
+    // The weights carry a vocabulary of their own, so that other programs run them on text.
+    let alone = Checkpoint::open(&made.join("weights.gguf")).unwrap();
+    let text = "The capital of France is Paris.";
+    let ids = |tokenizer: &larql_models::tokenizer::Tokenizer| {
+        use larql_models::tokenizer::{Bos, EncodeSpecial};
+        tokenizer.encode(text, EncodeSpecial::Plain, Bos::Model).unwrap()
+    };
+    assert_eq!(ids(&alone.tokenizer().unwrap()), ids(&tokenizer));
+}
+
+#[test]
+fn a_gguf_comes_back_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let folder = Checkpoint::open(&parity_fixture("llama")).unwrap();
+    let direct = ExportSource {
+        checkpoint: &folder,
+        vindex: None,
+    };
+    export_gguf(direct, &at("a.gguf"), None, NonZeroUsize::MIN, &mut go_on).unwrap();
+    let file = Checkpoint::open(&at("a.gguf")).unwrap();
+    extract(&file, None, &at("m.vindex"), &ExtractOptions::at(Level::All), &mut go_on).unwrap();
+    let vindex = Vindex::open(&at("m.vindex")).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    let source = source_of(&vindex, &checkpoint);
+    export_gguf(source, &at("b.gguf"), None, NonZeroUsize::MIN, &mut go_on).unwrap();
+    assert!(fs::read(at("a.gguf")).unwrap() == fs::read(at("b.gguf")).unwrap());
+    // And on to safetensors: rows that the GGUF interleaves are in order again, bf16 stays exact.
+    export_safetensors(source, &at("hf"), FloatType::Bf16, &mut go_on).unwrap();
+    let back = Checkpoint::open(&at("hf")).unwrap();
+    for role in folder.roles() {
+        let (ours, theirs) = (back.tensor(role).unwrap(), folder.tensor(role).unwrap());
+        assert_eq!(ours.bytes[..], theirs.bytes[..], "{role}");
+    }
+}
+
+#[test]
+fn nothing_is_overwritten_and_nothing_is_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Checkpoint::open(&parity_fixture("phi3")).unwrap();
+    let source = ExportSource {
+        checkpoint: &folder,
+        vindex: None,
+    };
+    let out = dir.path().join("a.gguf");
+    fs::write(&out, "mine").unwrap();
+    let error = export_gguf(source, &out, None, NonZeroUsize::MIN, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::Exists { .. }), "{error}");
+    assert_eq!(fs::read(&out).unwrap(), b"mine");
+    let mut calls = 0;
+    let mut stop = |_| {
+        calls += 1;
+        if calls > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let other = dir.path().join("b.gguf");
+    let error = export_gguf(source, &other, None, NonZeroUsize::MIN, &mut stop).unwrap_err();
+    assert!(matches!(error, VindexError::Interrupted { .. }), "{error}");
+    assert_eq!(names(dir.path()), ["a.gguf"]);
+    let error = export_safetensors(source, &other, FloatType::F32, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::NothingToExport { .. }), "{error}");
+    assert_eq!(names(dir.path()), ["a.gguf"]);
+}
+
+#[test]
+fn quantizing_changes_types_and_says_where_it_could_not() {
+    let dir = tempfile::tempdir().unwrap();
+    // Rows of 96 are blocks of 32, but not of 256; rows of 56 are neither.
+    let narrow = Checkpoint::open(&parity_fixture("llama")).unwrap();
+    let wide = Checkpoint::open(&parity_fixture("qwen2")).unwrap();
+    let quantization = Quantization {
+        mix: Mix::parse("q4_k_m").unwrap(),
+        requantize: false,
+    };
+    let options = ExtractOptions {
+        quantization: Some(quantization),
+        n_threads: NonZeroUsize::new(2).unwrap(),
+        ..ExtractOptions::at(Level::All)
+    };
+    let out = dir.path().join("wide.vindex");
+    let report = extract(&wide, None, &out, &options, &mut go_on).unwrap();
+    assert!(
+        report.notes.iter().any(|note| note.contains("bits per weight")),
+        "{:?}",
+        report.notes
+    );
+    assert!(
+        report.notes.iter().any(|note| note.contains("rows of 96 are Q5_0 instead of Q4_K")),
+        "{:?}",
+        report.notes
+    );
+    let vindex = Vindex::open(&out).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    let types: Vec<&str> = checkpoint.dtypes().into_keys().collect();
+    assert!(types.contains(&"Q5_0") && !types.contains(&"BF16"), "{types:?}");
+    let mut team = larql_kernels::Team::new(NonZeroUsize::MIN);
+    assert!(verify(&out, &mut team, &mut go_on).unwrap().ok());
+    // What is quantized once is not quantized again unless somebody says so.
+    let again = ExtractOptions {
+        quantization: Some(Quantization {
+            mix: Mix::parse("q8_0").unwrap(),
+            requantize: false,
+        }),
+        ..options
+    };
+    let file = Checkpoint::open(&out.join("weights.gguf")).unwrap();
+    let error = extract(&file, None, &dir.path().join("x"), &again, &mut go_on).unwrap_err();
+    assert!(error.to_string().contains("is quantized already"), "{error}");
+    let report = extract(&narrow, None, &dir.path().join("n.vindex"), &options, &mut go_on).unwrap();
+    assert!(
+        report.notes.iter().any(|note| note.contains("rows of 56 are F16")),
+        "{:?}",
+        report.notes
+    );
+}
