@@ -376,6 +376,13 @@ fn model_hint(error: &ModelError) -> Option<String> {
             "put the model's tokenizer.json and tokenizer_config.json beside its config.json"
                 .to_owned(),
         ),
+        ModelError::QuantizedFolder { .. } => Some(
+            "take the checkpoint it was made from, or a GGUF of the model".to_owned(),
+        ),
+        ModelError::Quantized { .. } => Some(
+            "quantize from the original weights, or pass --requantize to add the second error to the first"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

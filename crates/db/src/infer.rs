@@ -17,7 +17,8 @@ use crate::rows::{Cell, Rows};
 pub fn infer(db: &Database, runtime: &mut Runtime, plan: &InferPlan) -> Result<Rows, DbError> {
     let (model, tokenizer) = (db.model()?, db.tokenizer()?);
     let prompt = tokenizer.encode(&plan.prompt, EncodeSpecial::Plain, Bos::Model)?;
-    let mut state = SequenceState::with_length(model.spec(), prompt.len() + plan.generate.unwrap_or(0));
+    let mut state =
+        SequenceState::with_length(model.spec(), prompt.len() + plan.generate.unwrap_or(0));
     let logits = prefill(db, runtime, &mut state, &prompt)?;
     let log_probs = log_softmax(&logits);
     let best = top_k(&logits, plan.top);

@@ -664,12 +664,38 @@ fn tied_for_real(
     Ok(false)
 }
 
+/// The one quantization of safetensors that families may read.
+const PACKED_MXFP4: &str = "mxfp4";
+
+/// What a configuration says its weights are quantized with.
+fn quantized_by(config: &Map<String, Value>) -> Option<String> {
+    // MLX writes the first key, transformers the second.
+    if let Some(mlx) = config.get("quantization").and_then(Value::as_object) {
+        let bits = mlx.get("bits").map_or("?".to_owned(), Value::to_string);
+        return Some(format!("mlx, {bits} bits"));
+    }
+    let quantization = config.get("quantization_config")?.as_object()?;
+    let method = quantization.get("quant_method").and_then(Value::as_str);
+    Some(method.unwrap_or("an unnamed method").to_owned())
+}
+
 fn spec_from_config(origin: &str, config: &Map<String, Value>) -> Result<ModelSpec, ModelError> {
     let outer = RawConfig::new(origin, config);
     let model_type = outer
         .opt_str("model_type")?
         .ok_or_else(|| outer.missing("model_type"))?;
     let family = families::by_model_type(origin, model_type)?;
+    let text_config = config.get("text_config").and_then(Value::as_object);
+    for part in text_config.into_iter().chain([config]) {
+        if let Some(method) = quantized_by(part)
+            && (method != PACKED_MXFP4 || text_config.is_some())
+        {
+            return Err(ModelError::QuantizedFolder {
+                origin: origin.to_owned(),
+                method,
+            });
+        }
+    }
     match outer.object("text_config")? {
         None => (family.from_config)(&RawConfig::new(origin, config)),
         Some(text) => {

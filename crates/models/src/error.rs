@@ -135,6 +135,14 @@ pub enum ModelError {
         /// Its type.
         format: String,
     },
+    /// A folder whose weights are packed in a way that is not read.
+    #[error("{origin}: the weights are quantized ({method}), which is not read from safetensors")]
+    QuantizedFolder {
+        /// The file that says so.
+        origin: String,
+        /// With what.
+        method: String,
+    },
     /// A mix of block formats that cannot be planned.
     #[error("{origin}: cannot be quantized")]
     Mix {

@@ -2,13 +2,14 @@
 //!
 //! The family writes them ([`crate::families`]); what it writes, it reads back as the same spec, or the export is refused.
 
-use serde_json::{Map, Value};
+use larql_formats::Dtype;
+use serde_json::{Map, Value, json};
 
 use crate::checkpoint::Checkpoint;
 use crate::config::RawConfig;
 use crate::error::ModelError;
 use crate::families;
-use crate::to_hf::FloatType;
+use crate::to_hf::{FloatType, HfPlan};
 use crate::tokenizer::HfTokenizerFolder;
 
 /// The configuration of a checkpoint whose matrices are written in `float`.
@@ -18,8 +19,17 @@ use crate::tokenizer::HfTokenizerFolder;
 pub fn config(checkpoint: &Checkpoint, float: FloatType) -> Result<Map<String, Value>, ModelError> {
     let (spec, origin) = (checkpoint.spec(), checkpoint.origin().display().to_string());
     let mut config = families::to_config(&origin, spec)?;
+    // Without this the class looks for experts under other names, finds none, and goes on with random ones.
+    let plan = HfPlan::of_family(checkpoint, float)?;
+    if plan.tensors().any(|tensor| tensor.dtype == Dtype::U8) {
+        let packed = json!({"quant_method": "mxfp4"});
+        config.insert("quantization_config".to_owned(), packed);
+    }
     // The class need not be that of the family whose GGUF files the reader takes them for.
-    let model_type = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    let model_type = config
+        .get("model_type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let class = families::by_model_type(&origin, model_type)?;
     let difference = match (class.from_config)(&RawConfig::new("config.json", &config)) {
         Ok(back) => families::first_difference(spec, &back),

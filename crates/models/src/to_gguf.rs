@@ -26,7 +26,7 @@ use crate::families::{self, Family, GgufRopeRows};
 use crate::layout::{Layout, Names, arrange};
 use crate::quant_mix::{self, Mix, MixChoice, MixFacts, MixTensor};
 use crate::roles::{ExpertTensor, LayerTensor, Needed, StoredValue, TensorRole};
-use crate::spec::{Mixer, ModelSpec, RopeScaling, RopeSpec};
+use crate::spec::{KvSource, Mixer, ModelSpec, RopeScaling, RopeSpec};
 use crate::write::{Half, LayoutWriter, put_chunks, put_values};
 
 /// Tensor that holds one divisor per RoPE frequency.
@@ -177,7 +177,9 @@ impl GgufPlan {
         let mut needed = needs(&origin, spec)?;
         needed.retain(|need| content.includes(need.role));
         let mut tensors = Vec::new();
-        for layout in gguf_layouts(&origin, spec, family, &needed)? {
+        let layouts = gguf_layouts(&origin, spec, family, &needed)?;
+        let borrowed = borrowed(spec, &layouts);
+        for layout in layouts.into_iter().chain(borrowed) {
             tensors.push(planned(checkpoint, layout)?);
         }
         let tables = rope_tables(spec);
@@ -446,6 +448,39 @@ fn gguf_layouts(
     }
 }
 
+/// Copies for layers that take the keys and values of another one. Stock tools that run parallel streams want the
+/// tensors in every layer, as published files have them, though they use them no more than this crate does.
+fn borrowed(spec: &ModelSpec, layouts: &[Layout]) -> Vec<Layout> {
+    let mut copies = Vec::new();
+    for (i, layer) in spec.layers.iter().enumerate() {
+        let Mixer::Attention(attention) = &layer.mixer else {
+            continue;
+        };
+        let (KvSource::SharedFrom(donor), true) = (attention.kv, spec.altup.is_some()) else {
+            continue;
+        };
+        let is_lent = |layout: &&Layout| {
+            layout.runs.iter().all(|run| {
+                let TensorRole::Layer(of, tensor) = run.role else {
+                    return false;
+                };
+                of == donor
+                    && matches!(tensor, LayerTensor::K | LayerTensor::V | LayerTensor::KNorm)
+            })
+        };
+        for layout in layouts.iter().filter(is_lent) {
+            let name = layout
+                .name
+                .replacen(&format!("blk.{donor}."), &format!("blk.{i}."), 1);
+            copies.push(Layout {
+                name,
+                ..layout.clone()
+            });
+        }
+    }
+    copies
+}
+
 /// Decides the type of a tensor: vectors and what stock tools want in F32 become F32, the rest stays as it is.
 fn planned(checkpoint: &Checkpoint, layout: Layout) -> Result<Planned, ModelError> {
     let mut formats = layout
@@ -549,9 +584,7 @@ fn rope_tables(spec: &ModelSpec) -> Vec<RopeTable> {
             let narrow = |list: &[f64]| list.iter().map(|divisor| *divisor as f32).collect();
             vec![(ROPE_LONG, narrow(long)), (ROPE_SHORT, narrow(short))]
         }
-        RopeScaling::Unscaled
-        | RopeScaling::Linear { .. }
-        | RopeScaling::Yarn { .. } => Vec::new(),
+        RopeScaling::Unscaled | RopeScaling::Linear { .. } | RopeScaling::Yarn { .. } => Vec::new(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use larql_formats::{Bytes, Dtype, Sink, TensorInfo};
 use larql_kernels::{Format, decode};
 
-use crate::checkpoint::{Checkpoint, Container, format_of, needs};
+use crate::checkpoint::{Checkpoint, format_of, needs};
 use crate::error::ModelError;
 use crate::families;
 use crate::layout::{Form, Layout, arrange};
@@ -258,13 +258,5 @@ fn written_format(
                 false => Err(dtype()),
             }
         }
-    }
-}
-
-/// Whether the checkpoint is a folder of safetensors.
-pub fn is_folder(checkpoint: &Checkpoint) -> bool {
-    match checkpoint.container() {
-        Container::HuggingFace(_) => true,
-        Container::Gguf(_) => false,
     }
 }

@@ -13,7 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
 use crate::layout::{Form, Layout, Run};
 use crate::roles::{StoredValue, TensorRole};
-use crate::stored::{StoredTensor, canonical_row, paired_nibbles, row_bytes};
+use crate::stored::{StoredRows, StoredTensor, canonical_row, paired_nibbles, row_bytes};
 
 /// Largest piece of a tensor that is passed on at once, so that a caller can report progress and stop.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -69,6 +69,15 @@ impl Source {
         self.tensor.stored_row(canonical)
     }
 
+    /// Whether wanted rows follow each other as stored ones do.
+    fn is_in_order(&self) -> bool {
+        match (self.tensor.rows, self.interleave) {
+            (StoredRows::Canonical, None) => true,
+            (StoredRows::Interleaved { d_head }, Some(wanted)) => d_head as usize == wanted,
+            (StoredRows::Canonical, Some(_)) | (StoredRows::Interleaved { .. }, None) => false,
+        }
+    }
+
     fn bytes(&self, r: usize) -> &[u8] {
         let row = self.tensor.row_bytes();
         &self.tensor.bytes[self.row(r) * row..][..row]
@@ -122,11 +131,28 @@ impl LayoutWriter<'_> {
                 })
             })
             .collect::<Result<_, ModelError>>()?;
+        let count = runs[0].count as usize;
+        if let [source] = sources.as_slice()
+            && self.layout.form == Form::Rows
+            && self.is_stored_so(source)
+            && source.is_in_order()
+        {
+            // Whole tensors, which are most of a model, pass without being taken apart.
+            self.encode(rows)?;
+            self.pass_on(rows, sink, 0)?;
+            let row = source.tensor.row_bytes();
+            put_chunks(
+                &source.tensor.bytes[source.first * row..][..count * row],
+                sink,
+            )?;
+            rows.done += count;
+            return Ok(());
+        }
         let cols = self.layout.cols as usize;
-        for r in 0..runs[0].count as usize {
+        for r in 0..count {
             for source in &sources {
                 let tensor = &source.tensor;
-                if tensor.format == self.format && tensor.value == source.value {
+                if self.is_stored_so(source) {
                     self.encode(rows)?;
                     rows.bytes.extend_from_slice(source.bytes(r));
                 } else {
@@ -146,6 +172,11 @@ impl LayoutWriter<'_> {
             self.pass_on(rows, sink, CHUNK_BYTES)?;
         }
         Ok(())
+    }
+
+    /// Whether the rows' bytes are already those that are wanted.
+    fn is_stored_so(&self, source: &Source) -> bool {
+        source.tensor.format == self.format && source.tensor.value == source.value
     }
 
     /// Turns the values that wait into bytes.

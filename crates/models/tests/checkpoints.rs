@@ -526,3 +526,33 @@ fn atlas_opens_with_its_tokenizer() {
     );
     assert_eq!(checkpoint.tokenizer().unwrap().special().bos, Some(2));
 }
+
+/// Packed weights must not be taken for numbers, whoever packed them.
+#[test]
+fn quantized_folders_are_refused_by_the_name_of_their_method() {
+    let with = |key: &str, value: Value| {
+        let key = key.to_owned();
+        edited("llama", move |config| {
+            config.insert(key, value);
+        })
+    };
+    let refused = |method: &str| {
+        format!(
+            "DIR/config.json: the weights are quantized ({method}), which is not read from safetensors"
+        )
+    };
+    for method in ["fp8", "gptq", "awq", "bitsandbytes", "compressed-tensors"] {
+        let config = json!({ "quant_method": method, "bits": 4 });
+        assert_eq!(with("quantization_config", config), refused(method));
+    }
+    let mlx = json!({ "group_size": 64, "bits": 4 });
+    assert_eq!(with("quantization", mlx), refused("mlx, 4 bits"));
+    let nested = json!({ "quant_method": "mxfp4" });
+    let wrapped = edited("gemma3", |config| {
+        let inner = Value::Object(std::mem::take(config));
+        config.insert("model_type".to_owned(), "gemma3".into());
+        config.insert("text_config".to_owned(), inner);
+        config.insert("quantization_config".to_owned(), nested);
+    });
+    assert_eq!(wrapped, refused("mxfp4"));
+}

@@ -83,11 +83,20 @@ pub fn export_gguf(
         (Container::Gguf(_) | Container::HuggingFace(_), _) => {
             let (plan, notes) = planned(source.checkpoint, GgufContent::Whole, quantization)?;
             let team = quantization.map(|_| RefCell::new(Team::new(n_threads)));
-            stream(&plan, source.checkpoint, &path, out, team.as_ref(), &mut reporter)?;
+            stream(
+                &plan,
+                source.checkpoint,
+                &path,
+                out,
+                team.as_ref(),
+                &mut reporter,
+            )?;
             (plan.tensors().len(), notes)
         }
     };
-    let size = fs::metadata(&path).map_err(io_error(out, "read the size of"))?.len();
+    let size = fs::metadata(&path)
+        .map_err(io_error(out, "read the size of"))?
+        .len();
     // A link fails where the name has been taken meanwhile; a rename would replace what has it.
     fs::hard_link(&path, out)
         .or_else(|_| match fs::symlink_metadata(out) {
@@ -175,13 +184,22 @@ impl Folder {
             problem: what,
         };
         let mut infos = Vec::with_capacity(source.tensors.len());
-        let mut shards: Vec<(String, Vec<usize>)> =
-            source.files.iter().map(|file| (file.name.clone(), vec![])).collect();
+        let mut shards: Vec<(String, Vec<usize>)> = source
+            .files
+            .iter()
+            .map(|file| (file.name.clone(), vec![]))
+            .collect();
         for (idx, tensor) in source.tensors.iter().enumerate() {
             let dtype = Dtype::from_name(&tensor.dtype)
                 .ok_or_else(|| unknown(format!("type {} of {}", tensor.dtype, tensor.name)))?;
-            if tensor.shape.is_empty() && tensor.place == TensorPlace::Weights && !source.tensors.iter().any(|t| !t.shape.is_empty()) {
-                return Err(unknown("made by a version that did not record shapes; extract the model again".to_owned()));
+            if tensor.shape.is_empty()
+                && tensor.place == TensorPlace::Weights
+                && !source.tensors.iter().any(|t| !t.shape.is_empty())
+            {
+                return Err(unknown(
+                    "made by a version that did not record shapes; extract the model again"
+                        .to_owned(),
+                ));
             }
             let info = TensorInfo::new(&*tensor.name, dtype, tensor.shape.clone())?;
             let shard = shards
@@ -196,8 +214,12 @@ impl Folder {
             Some(_) => Some(SafetensorsFile::open(vindex.path().join(KEPT))?),
         };
         for (idx, tensor) in source.tensors.iter().enumerate() {
-            let is_kept = kept.as_ref().is_some_and(|kept| kept.tensor(&tensor.name).is_some());
-            if tensor.place == TensorPlace::Kept && !is_kept || tensor.place == TensorPlace::Weights && !plan.is_made(idx) {
+            let is_kept = kept
+                .as_ref()
+                .is_some_and(|kept| kept.tensor(&tensor.name).is_some());
+            if tensor.place == TensorPlace::Kept && !is_kept
+                || tensor.place == TensorPlace::Weights && !plan.is_made(idx)
+            {
                 return Err(unknown(format!("{} is nowhere", tensor.name)));
             }
         }
@@ -243,10 +265,20 @@ impl Folder {
                 hf_config::add_tokens(&mut config, &tokenizer);
                 add("tokenizer_config.json", &tokenizer.tokenizer_config);
                 if !tokenizer.eos.is_empty() {
-                    add("generation_config.json", &serde_json::json!({ "eos_token_id": tokenizer.eos }));
+                    add(
+                        "generation_config.json",
+                        &serde_json::json!({ "eos_token_id": tokenizer.eos }),
+                    );
                 }
-                binaries.extend(tokenizer.sentencepiece.map(|bytes| ("tokenizer.model".to_owned(), bytes)));
-                binaries.push(("tokenizer.json".to_owned(), tokenizer.tokenizer_json.into_bytes()));
+                binaries.extend(
+                    tokenizer
+                        .sentencepiece
+                        .map(|bytes| ("tokenizer.model".to_owned(), bytes)),
+                );
+                binaries.push((
+                    "tokenizer.json".to_owned(),
+                    tokenizer.tokenizer_json.into_bytes(),
+                ));
                 if let Some(template) = tokenizer.chat_template {
                     binaries.push(("chat_template.jinja".to_owned(), template.into_bytes()));
                 }
@@ -284,7 +316,11 @@ fn sharded(plan: &HfPlan) -> Vec<(String, Vec<usize>)> {
         1 => "model.safetensors".to_owned(),
         _ => format!("model-{:05}-of-{n:05}.safetensors", i + 1),
     };
-    groups.into_iter().enumerate().map(|(i, group)| (name(i), group)).collect()
+    groups
+        .into_iter()
+        .enumerate()
+        .map(|(i, group)| (name(i), group))
+        .collect()
 }
 
 fn index(plan: &HfPlan, shards: &[(String, Vec<usize>)]) -> serde_json::Value {
@@ -322,7 +358,9 @@ impl Writing<'_> {
             let hashed = watched(&path, &shown, total, reporter, |out| {
                 let mut stream = writer.begin(out)?;
                 for idx in group {
-                    stream.write_tensor(&infos[*idx].name, |sink| self.tensor(*idx, infos[*idx], &reader, sink))?;
+                    stream.write_tensor(&infos[*idx].name, |sink| {
+                        self.tensor(*idx, infos[*idx], &reader, sink)
+                    })?;
                 }
                 stream.finish()?;
                 Ok(())
@@ -352,14 +390,17 @@ impl Writing<'_> {
             }
             None => {
                 let data = |name: &str| reader.data(name);
-                self.folder.plan.write_tensor_from(idx, self.source.checkpoint, &data, sink)
+                self.folder
+                    .plan
+                    .write_tensor_from(idx, self.source.checkpoint, &data, sink)
             }
         }
     }
 
     fn text(&mut self, name: &str, bytes: &[u8]) -> Result<(), VindexError> {
         let shown = self.out.join(name);
-        let mut file = File::create_new(self.staging.join(name)).map_err(io_error(&shown, "create"))?;
+        let mut file =
+            File::create_new(self.staging.join(name)).map_err(io_error(&shown, "create"))?;
         file.write_all(bytes).map_err(io_error(&shown, "write"))?;
         file.sync_all().map_err(io_error(&shown, "flush"))?;
         self.files.push((name.to_owned(), bytes.len() as u64));
@@ -396,5 +437,6 @@ fn parent_of(out: &Path) -> Result<PathBuf, VindexError> {
 }
 
 fn name_of(out: &Path) -> String {
-    out.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    out.file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }

@@ -27,9 +27,9 @@ use crate::Progress;
 use crate::digest::{Hashed, Reporter, hash_bytes, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::manifest::{
-    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, MANIFEST, MANIFEST_BYTES_MAX, Manifest,
-    KEPT, SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TensorPlace, TextFile, TokenizerEntry,
-    TokenizerPlace, WEIGHTS,
+    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, KEPT, Level, MANIFEST, MANIFEST_BYTES_MAX,
+    Manifest, SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TensorPlace, TextFile,
+    TokenizerEntry, TokenizerPlace, WEIGHTS,
 };
 use crate::stream::{SourceReader, stream, watched};
 use crate::vindex::Vindex;
@@ -505,10 +505,7 @@ impl Job<'_> {
                 let files = self.hash_all(folder.weights.paths())?;
                 let (texts, tensors) = match self.level {
                     Level::Browse | Level::Inference => (vec![], vec![]),
-                    Level::All => (
-                        texts(&folder.path)?,
-                        source_tensors(&folder.weights, kept),
-                    ),
+                    Level::All => (texts(&folder.path)?, source_tensors(&folder.weights, kept)),
                 };
                 Ok(Source {
                     kind: SourceKind::HuggingFace,

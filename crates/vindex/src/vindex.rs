@@ -213,7 +213,9 @@ impl Vindex {
         let path = self.path.join(TOKENIZER);
         match self.manifest.file(TOKENIZER) {
             None => Ok(None),
-            Some(_) => Ok(Some(fs::read_to_string(&path).map_err(io_error(&path, "read"))?)),
+            Some(_) => Ok(Some(
+                fs::read_to_string(&path).map_err(io_error(&path, "read"))?,
+            )),
         }
     }
 

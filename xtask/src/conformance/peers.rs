@@ -49,10 +49,7 @@ const LIMITS: &[(&str, Reach)] = &[
         "gemma3n",
         Reach::Nothing("has the sizes of the two published models built in"),
     ),
-    (
-        "gpt-oss",
-        Reach::Other("rounds the bounds of YaRN's ramp"),
-    ),
+    ("gpt-oss", Reach::Other("rounds the bounds of YaRN's ramp")),
     (
         "gpt-oss-mxfp4",
         Reach::Other("rounds the bounds of YaRN's ramp"),
@@ -77,7 +74,10 @@ const LIMITS: &[(&str, Reach)] = &[
         "qwen3-next",
         Reach::Nothing("expects key and value heads of one width"),
     ),
-    ("starcoder2", Reach::First(9, "has no window in this family")),
+    (
+        "starcoder2",
+        Reach::First(9, "has no window in this family"),
+    ),
 ];
 
 /// The programs that take part.
@@ -138,7 +138,8 @@ pub(crate) fn run(peers: &Peers, families: &[String]) -> Result<()> {
     let mut failed = Vec::new();
     for name in chosen {
         let row = check(peers, name, &root.join(name));
-        let show = |rel: Option<f64>| rel.map_or_else(|| "-".to_owned(), |rel| format!("{rel:.1e}"));
+        let show =
+            |rel: Option<f64>| rel.map_or_else(|| "-".to_owned(), |rel| format!("{rel:.1e}"));
         println!(
             "{name:<16} {:>9} {:>10} {:>10}  {}",
             row.agreement,
@@ -249,7 +250,9 @@ fn judge(
         Reach::First(n, why) => (n, format!("agrees on {n} positions; llama.cpp {why}")),
         Reach::Other(why) => (0, format!("shown only; llama.cpp {why}")),
         Reach::Nothing(why) => {
-            failures.push(format!("llama.cpp runs this now; it was listed because it {why}"));
+            failures.push(format!(
+                "llama.cpp runs this now; it was listed because it {why}"
+            ));
             return String::new();
         }
     };
@@ -317,16 +320,15 @@ mod tests {
     const REFERENCE: [&[f32]; 3] = [&[1.0, -4.0, 0.5], &[0.0, 2.0, 1.0], &[3.0, 0.0, -1.0]];
 
     fn rows(third: [f32; 3]) -> Rows {
-        vec![
-            vec![1.0, -4.0, 0.5],
-            vec![0.0, 2.0, 1.5],
-            third.to_vec(),
-        ]
+        vec![vec![1.0, -4.0, 0.5], vec![0.0, 2.0, 1.5], third.to_vec()]
     }
 
     #[test]
     fn a_distance_is_relative_to_the_largest_reference_of_all_positions() {
-        assert_eq!(distance(&rows([3.0, 0.0, -1.0]), &REFERENCE).unwrap(), 0.125);
+        assert_eq!(
+            distance(&rows([3.0, 0.0, -1.0]), &REFERENCE).unwrap(),
+            0.125
+        );
         assert!(distance(&rows([3.0, f32::NAN, -1.0]), &REFERENCE).is_err());
         assert!(distance(&rows([3.0, 0.0, -1.0])[..2], &REFERENCE).is_err());
     }
@@ -352,7 +354,12 @@ mod tests {
     fn a_file_that_llama_cpp_refuses_fails_unless_that_is_listed() {
         let theirs = Err(anyhow::anyhow!("cannot load"));
         let mut failures = Vec::new();
-        let note = judge(Reach::Nothing("lacks it"), &theirs, &REFERENCE, &mut failures);
+        let note = judge(
+            Reach::Nothing("lacks it"),
+            &theirs,
+            &REFERENCE,
+            &mut failures,
+        );
         assert_eq!(note, "not in llama.cpp, which lacks it");
         assert!(failures.is_empty());
         judge(Reach::First(2, "why"), &theirs, &REFERENCE, &mut failures);

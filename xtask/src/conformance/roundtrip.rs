@@ -53,8 +53,7 @@ pub(super) fn atlas(peers: &Peers) -> Result<()> {
     let compare = |rows: &Rows| -> Result<(usize, f64)> {
         Ok((agreeing(rows, &reference), distance(rows, &reference)?))
     };
-    let (safetensors_equal, safetensors_rel) =
-        compare(&peers.python().transformers(&back, &ids)?)?;
+    let (safetensors_equal, safetensors_rel) = compare(&peers.python().transformers(&back, &ids)?)?;
     let (gguf_equal, gguf_rel) = compare(&peers.python().transformers(&gguf, &ids)?)?;
     println!(
         "atlas: transformers on the exported folder: top-1 {safetensors_equal}/{n}, {safetensors_rel:.1e}"
@@ -75,7 +74,8 @@ pub(super) fn atlas(peers: &Peers) -> Result<()> {
 fn unpack(assets: &Path, target: &Path) -> Result<()> {
     fs::create_dir(target)?;
     for name in PLAIN_FILES {
-        fs::copy(assets.join(name), target.join(name)).with_context(|| format!("atlas's {name}"))?;
+        fs::copy(assets.join(name), target.join(name))
+            .with_context(|| format!("atlas's {name}"))?;
     }
     let packed = assets.join(format!("{WEIGHTS}.gz"));
     let mut weights = Vec::new();

@@ -84,10 +84,19 @@ pub(crate) fn quantize(context: &Context, args: &QuantizeArgs) -> Result<Outcome
 /// # Errors
 /// If there is no such mix.
 pub(crate) fn quantization(mix: &str, requantize: bool) -> Result<Quantization, CliError> {
-    let known = || Mix::ALL.iter().map(|mix| mix.name()).collect::<Vec<_>>().join(", ");
+    let known = || {
+        Mix::ALL
+            .iter()
+            .map(|mix| mix.name())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let mix = Mix::parse(mix).ok_or_else(|| {
-        CliError::request("unknown_quantization", format!("no quantization is called `{mix}`"))
-            .with_hint(Some(format!("known: {}", known())))
+        CliError::request(
+            "unknown_quantization",
+            format!("no quantization is called `{mix}`"),
+        )
+        .with_hint(Some(format!("known: {}", known())))
     })?;
     Ok(Quantization { mix, requantize })
 }

@@ -100,11 +100,89 @@ fn compare(at: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
                 a.as_f64().unwrap_or(f64::NAN),
                 b.as_f64().unwrap_or(f64::NAN),
             );
-            if !((a - b).abs() <= f64::from(f32::EPSILON) * a.abs()) {
+            // Not `>`: what is no number differs from everything.
+            let is_same = (a - b).abs() <= f64::from(f32::EPSILON) * a.abs();
+            if !is_same {
                 found.push(format!("{at} is {a} and would be {b}"));
             }
         }
         (ours, theirs) if ours == theirs => {}
         (ours, theirs) => found.push(format!("{at} is {ours} and would be {theirs}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+
+    fn spec(name: &str) -> ModelSpec {
+        let checkpoint = Checkpoint::open(&larql_testkit::parity_fixture(name)).unwrap();
+        checkpoint.spec().clone()
+    }
+
+    fn change(spec: &mut ModelSpec, edit: impl Fn(&mut AttentionSpec)) {
+        for layer in &mut spec.layers {
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                edit(attention);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_leaf_is_named_with_both_values() {
+        let a = spec("mistral-sliding");
+        let mut b = a.clone();
+        assert_eq!(first_difference(&a, &b), None);
+        change(&mut b, |attention| attention.window = Some(10));
+        b.d_vocab += 1;
+        let found = differences(&a, &b);
+        assert_eq!(found.len(), 1 + a.layers.len());
+        assert_eq!(
+            first_difference(&a, &b).as_deref(),
+            Some("d_vocab is 300 and would be 301")
+        );
+        assert_eq!(found[1], "layers[0].mixer.window is 9 and would be 10");
+    }
+
+    #[test]
+    fn rounding_is_no_difference_and_a_step_more_is_one() {
+        let a = spec("granite");
+        let mut b = a.clone();
+        b.head.scale = f32::from_bits(a.head.scale.to_bits() + 1);
+        assert_eq!(first_difference(&a, &b), None);
+        b.head.scale = f32::from_bits(a.head.scale.to_bits() + 4);
+        assert!(first_difference(&a, &b).unwrap().starts_with("head.scale is"));
+    }
+
+    #[test]
+    fn a_family_whose_files_are_read_by_the_same_reader_is_no_difference() {
+        let a = spec("llama");
+        let mut b = a.clone();
+        b.family = "mistral".to_owned();
+        assert_eq!(first_difference(&a, &b), None);
+        b.family = "qwen2".to_owned();
+        let found = first_difference(&a, &b).unwrap();
+        assert_eq!(found, "family is \"llama\" and would be \"qwen2\"");
+    }
+
+    #[test]
+    fn a_rule_is_the_divisors_that_it_gives() {
+        let rule = spec("llama-rope3");
+        let mut list = rule.clone();
+        let stretch = |by: f32| {
+            move |attention: &mut AttentionSpec| {
+                if let Some(rope) = &mut attention.rope {
+                    let divisors = divisors(rope).iter().map(|d| d * by).collect();
+                    rope.scaling = RopeScaling::Divisors { divisors };
+                }
+            }
+        };
+        change(&mut list, stretch(1.0 + 2e-5));
+        assert_eq!(first_difference(&rule, &list), None);
+        assert_eq!(first_difference(&list, &rule), None);
+        change(&mut list, stretch(1.001));
+        let found = first_difference(&rule, &list).unwrap();
+        assert!(found.starts_with("layers[0].mixer.rope.scaling.divisors[0] is 1"), "{found}");
     }
 }

@@ -1,16 +1,15 @@
 //! Gemma 3n: parallel streams, a low-rank branch beside attention, per-layer embeddings, sparse gates, shared keys and values.
 
+mod gguf;
+
 use serde_json::Value;
 
 use super::decoder::{
-    Plain, Sizes, activation_named, attentions, flagged_bias, gguf_bad, gguf_bias, gguf_finish,
-    gguf_missing, gguf_positive, gguf_u32, layer_windows, rms, sizes_beside, softcap,
-};
-use super::gguf::{
-    gguf_needed, gguf_needed_window, gguf_per_layer, gguf_size, gguf_windows, sizes_with_heads,
+    Plain, Sizes, activation_named, attentions, flagged_bias, layer_windows, rms, sizes_beside,
+    softcap,
 };
 use super::rope::{self, RopeClass};
-use super::{Family, GgufFacts, GgufRopeRows, HfNames, names, sharing};
+use super::{Family, GgufRopeRows, HfNames, names, sharing};
 use crate::config::RawConfig;
 use crate::error::ModelError;
 use crate::layout::Rule;
@@ -34,7 +33,7 @@ pub(super) const GEMMA3N: Family = Family {
     hf_model_types: &["gemma3n_text", "gemma3n"],
     gguf_arch: "gemma3n",
     from_config,
-    from_gguf: Some(from_gguf),
+    from_gguf: Some(gguf::from_gguf),
     gguf_rope_rows: GgufRopeRows::Canonical,
     hf: HfNames {
         prefixes: sharing::PREFIXES,
@@ -88,8 +87,14 @@ struct Found {
 }
 
 fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
-    // Clamps weights while training.
-    cfg.ignore("altup_coef_clip");
+    // Clamps weights and scales their changes while training; scores are not scaled by the third.
+    for key in [
+        "altup_coef_clip",
+        "altup_lr_multiplier",
+        "query_pre_attn_scalar",
+    ] {
+        cfg.ignore(key);
+    }
     let d_mlp = widths(cfg)?;
     let n_ctx = cfg.u32("max_position_embeddings")?;
     let sizes = sizes_beside(cfg, d_mlp[0], n_ctx, Some(2), |_, _| 256)?;
@@ -250,86 +255,6 @@ fn altup(cfg: &RawConfig<'_>, d_model: u32, eps: f32) -> Result<AltUpSpec, Model
         return Err(cfg.bad("altup_correct_scale", &off, "true or absent"));
     }
     Ok(streams(n_streams, active, d_model, eps))
-}
-
-fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
-    let arch = "gemma3n";
-    let n_layers = gguf_size(facts, arch, "block_count")?;
-    let list = |key: &str| {
-        gguf_per_layer(facts, arch, key, n_layers)?.ok_or_else(|| gguf_missing(facts, arch, key))
-    };
-    let d_mlp = list("feed_forward_length")?;
-    let n_kv_heads = gguf_size(facts, arch, "attention.head_count_kv")?;
-    let d_head = gguf_size(facts, arch, "attention.key_length")?;
-    let sizes = sizes_with_heads(facts, arch, d_mlp[0], n_kv_heads, d_head)?;
-    let global = rope::from_gguf(facts, arch, sizes.d_head, sizes.n_ctx)?;
-    let theta = gguf_positive(facts, arch, "rope.freq_base_swa")?;
-    let local = rope::unscaled(sizes.d_head, theta.map_or(LOCAL_THETA, f64::from));
-    let window = gguf_needed_window(facts, arch)?;
-    let windows = gguf_windows(facts, arch, n_layers, Some(window), 5)?;
-    let windowed: Vec<bool> = windows.iter().map(Option::is_some).collect();
-    let sources = sharing::gguf_kv_sources(facts, arch, &windowed, 20)?;
-    let eps = gguf_needed(facts, arch, "attention.layer_norm_rms_epsilon")?;
-    let shape_of = |name: &str, at: usize| {
-        let shape = (facts.shape)(name)?;
-        u32::try_from(*shape.get(at)?).ok()
-    };
-    let size_of = |name: &str, at: usize| {
-        shape_of(name, at).ok_or_else(|| ModelError::Tensors {
-            origin: facts.origin.to_owned(),
-            missing: vec![name.to_owned()],
-            unexpected: vec![],
-        })
-    };
-    let width = size_of("per_layer_proj_norm.weight", 0)?;
-    let rows = size_of("per_layer_token_embd.weight", 0)?;
-    let n_streams = gguf_u32(facts, arch, "altup.num_inputs")?.unwrap_or(4);
-    let active = gguf_u32(facts, arch, "altup.active_idx")?.unwrap_or(0);
-    if n_streams == 0 || n_streams > STREAMS_MAX || active >= n_streams {
-        let got = format!("stream {active} of {n_streams}");
-        let expected = format!("one of up to {STREAMS_MAX} streams");
-        return Err(gguf_bad(facts, arch, "altup.num_inputs", &got, &expected));
-    }
-    let key = "activation_sparsity_scale";
-    let cutoffs = match facts.metadata.f32s(&format!("{arch}.{key}"))? {
-        None => class_cutoffs(n_layers),
-        Some(list) if list.len() == n_layers as usize => {
-            // Below every gate is no cutoff at all.
-            list.iter().map(|c| Some(*c).filter(|c| c.is_finite())).collect()
-        }
-        Some(list) => {
-            let got = format!("{} numbers", list.len());
-            return Err(gguf_bad(facts, arch, key, &got, &n_layers.to_string()));
-        }
-    };
-    let known = [
-        rope::GGUF_KEYS,
-        sharing::GGUF_KEYS,
-        &[
-            "activation_sparsity_scale",
-            "altup.active_idx",
-            "altup.num_inputs",
-        ],
-    ];
-    let found = Found {
-        sizes,
-        eps,
-        bias: gguf_bias(facts),
-        activation: Activation::GeluTanh,
-        softcap: gguf_positive(facts, arch, "final_logit_softcapping")?,
-        tied: !facts.has_head(),
-        windows,
-        sources,
-        d_mlp,
-        cutoffs,
-        local,
-        global,
-        per_layer: sharing::per_layer(width, rows, sizes.d_model, Activation::GeluTanh, eps),
-        altup: streams(n_streams, active, sizes.d_model, eps),
-        laurel_rank: size_of("blk.0.laurel_l.weight", 0)?,
-    };
-    gguf_finish(facts, arch, &known.concat())?;
-    Ok(decoder(found))
 }
 
 fn streams(n_streams: u32, active: u32, d_model: u32, eps: f32) -> AltUpSpec {

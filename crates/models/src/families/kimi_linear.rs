@@ -310,7 +310,11 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         .collect();
     let mut router = mla::router_from_gguf(facts, arch, d_mlp)?;
     // Which llama.cpp does for all files of the architecture.
-    if facts.metadata.get("kimi-linear.expert_weights_norm").is_none() {
+    if facts
+        .metadata
+        .get("kimi-linear.expert_weights_norm")
+        .is_none()
+    {
         router.renormalize = Some(mla::RENORMALIZE_EPS);
     }
     // No key counts the heads of delta attention; each has one strength of its update.

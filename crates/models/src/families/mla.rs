@@ -252,7 +252,13 @@ pub(super) fn from_gguf(facts: &GgufFacts<'_>, arch: &str) -> Result<MlaSpec, Mo
     let d_nope = d_head.checked_sub(d_rope).filter(|width| *width > 0);
     let d_nope = d_nope.filter(|_| d_rope.is_multiple_of(2)).ok_or_else(|| {
         let expected = format!("an even number below {d_head}");
-        gguf_bad(facts, arch, "rope.dimension_count", &d_rope.to_string(), &expected)
+        gguf_bad(
+            facts,
+            arch,
+            "rope.dimension_count",
+            &d_rope.to_string(),
+            &expected,
+        )
     })?;
     Ok(MlaSpec {
         n_heads: gguf_size(facts, arch, "attention.head_count")?,
@@ -298,7 +304,10 @@ pub(super) fn rope_from_gguf(
 
 /// `mscale_all_dim` of what GGUF files state: a tenth of it, of which f32 keeps the decimal digits.
 fn log_multiplier_all_dim(stated: f32) -> f64 {
-    stated.to_string().parse::<f64>().map_or(0.0, |tenth| tenth * 10.0)
+    stated
+        .to_string()
+        .parse::<f64>()
+        .map_or(0.0, |tenth| tenth * 10.0)
 }
 
 /// Reads a router of GGUF metadata: as sigmoid scores where the file says so, else softmax.
@@ -313,7 +322,13 @@ pub(super) fn router_from_gguf(
         Some(2) => RouterScore::Sigmoid,
         Some(other) => {
             let expected = "1 for softmax or 2 for sigmoid";
-            return Err(gguf_bad(facts, arch, "expert_gating_func", &other.to_string(), expected));
+            return Err(gguf_bad(
+                facts,
+                arch,
+                "expert_gating_func",
+                &other.to_string(),
+                expected,
+            ));
         }
     };
     let n_groups = gguf_u32(facts, arch, "expert_group_count")?.unwrap_or(1);
@@ -350,12 +365,17 @@ pub(super) fn router_from_gguf(
         let expected = "experts whose width fits a number of 32 bits";
         gguf_bad(facts, arch, key, &n_shared.to_string(), expected)
     })?;
-    let scaling = match facts.metadata.f32(&format!("{arch}.expert_weights_scale"))? {
+    let scaling = match facts
+        .metadata
+        .f32(&format!("{arch}.expert_weights_scale"))?
+    {
         // Which llama.cpp takes for none.
         None | Some(0.0) => 1.0,
         Some(scaling) => scaling,
     };
-    let normed = facts.metadata.bool(&format!("{arch}.expert_weights_norm"))?;
+    let normed = facts
+        .metadata
+        .bool(&format!("{arch}.expert_weights_norm"))?;
     let n_layers = gguf_size(facts, arch, "block_count")?;
     let has_bias = |layer| facts.has(&format!("blk.{layer}.exp_probs_b.bias"));
     Ok(MoeSpec {

@@ -46,6 +46,9 @@ use crate::spec::{KvSource, Mixer, ModelSpec};
 pub(crate) use difference::{differences, first_difference};
 pub(crate) use to_config::to_config;
 
+/// Values of a tensor, if there is one of that name.
+pub(crate) type Floats<'a> = dyn Fn(&str) -> Result<Option<Vec<f32>>, ModelError> + 'a;
+
 /// What a GGUF file says besides its metadata.
 pub(crate) struct GgufFacts<'a> {
     /// The file, for errors.
@@ -57,7 +60,7 @@ pub(crate) struct GgufFacts<'a> {
     /// Shape of a tensor, outermost first, if the file has it.
     pub(crate) shape: &'a dyn Fn(&str) -> Option<Vec<u64>>,
     /// Values of an F32 tensor, if the file has it.
-    pub(crate) floats: &'a dyn Fn(&str) -> Result<Option<Vec<f32>>, ModelError>,
+    pub(crate) floats: &'a Floats<'a>,
 }
 
 impl GgufFacts<'_> {
@@ -264,8 +267,7 @@ impl HfNames {
             Ignored::Beginning(start, reason) => name.starts_with(start).then_some(*reason),
             Ignored::Containing(part, reason) => name.contains(part).then_some(*reason),
             Ignored::LayersBeyond => {
-                let (layer, _) =
-                    layer_of(name, self.layers).or_else(|| layer_of(name, "blk."))?;
+                let (layer, _) = layer_of(name, self.layers).or_else(|| layer_of(name, "blk."))?;
                 (layer >= spec.n_layers())
                     .then_some("a layer after the last, which predicts further tokens")
             }

@@ -211,7 +211,10 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         qk_eps: QK_EPS,
     };
     if !inner.is_multiple_of(n_value_heads) || !n_value_heads.is_multiple_of(delta.n_key_heads) {
-        let got = format!("{inner} for {n_value_heads} heads in {} groups", delta.n_key_heads);
+        let got = format!(
+            "{inner} for {n_value_heads} heads in {} groups",
+            delta.n_key_heads
+        );
         let expected = "a multiple of the heads, and those of the groups";
         return Err(gguf_bad(facts, arch, "ssm.inner_size", &got, expected));
     }
@@ -220,8 +223,11 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         Some(interval) => interval,
     };
     let linear = gguf_flags(facts, arch, "attention.recurrent_layers", sizes.n_layers)?;
-    let linear =
-        linear.unwrap_or_else(|| (0..sizes.n_layers).map(|i| (i + 1) % interval != 0).collect());
+    let linear = linear.unwrap_or_else(|| {
+        (0..sizes.n_layers)
+            .map(|i| (i + 1) % interval != 0)
+            .collect()
+    });
     let experts = MoeSizes::needed_from_gguf(facts, arch, |n| sizes.d_mlp / n)?;
     let d_shared = gguf_size(facts, arch, "expert_shared_feed_forward_length")?;
     let sparse = (0..sizes.n_layers)

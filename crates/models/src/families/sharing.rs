@@ -129,8 +129,27 @@ pub(super) fn shared_from(windowed: &[bool], first_shared: Option<u32>) -> Optio
         if i < first_shared {
             return Some(KvSource::Own);
         }
-        let donor = own.iter().rposition(|other| other == is_windowed)?;
+        let donor = own.iter().position(|other| other == is_windowed)?;
         u32::try_from(donor).ok().map(KvSource::SharedFrom)
     };
     windowed.iter().enumerate().map(source).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_layer_of_a_kind_lends() {
+        let windowed = [true, false, true, true, false, true, false];
+        let sources = shared_from(&windowed, Some(5)).expect("both kinds have a lender");
+        assert_eq!(sources[..5], [KvSource::Own; 5]);
+        assert_eq!(
+            sources[5..],
+            [KvSource::SharedFrom(3), KvSource::SharedFrom(4)]
+        );
+        assert_eq!(shared_from(&windowed, Some(1)), None, "no full layer lends");
+        assert_eq!(shared_from(&windowed, Some(8)), None, "more than there are");
+        assert_eq!(shared_from(&windowed, None), None);
+    }
 }

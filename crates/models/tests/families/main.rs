@@ -4,7 +4,9 @@
 
 mod configs;
 mod gguf;
+mod mixers;
 mod specs;
+mod switches;
 
 use std::fs;
 

@@ -83,7 +83,9 @@ fn put(target: &mut Value, path: &str, value: &Value) {
 /// Compares a fixture's spec with a model in which some values of all layers, and then some others, are set.
 fn check(name: &str, mut expected: Value, layers: Set<'_>, others: Set<'_>) {
     for layer in expected["layers"].as_array_mut().unwrap() {
-        layers.iter().for_each(|(path, value)| put(layer, path, value));
+        layers
+            .iter()
+            .for_each(|(path, value)| put(layer, path, value));
     }
     others
         .iter()
@@ -238,7 +240,8 @@ fn gpt_oss(d_head: u32, n_experts: u32, d_expert: u32) -> [(&'static str, Value)
     let mut experts = moe(n_experts, 2, d_expert, "softmax_of_chosen", Value::Null);
     experts["router_bias"] = json!(true);
     experts["expert"]["bias"] = json!(true);
-    experts["expert"]["activation"] = json!({ "kind": "clamped_glu", "alpha": 1.702, "limit": 7.0 });
+    experts["expert"]["activation"] =
+        json!({ "kind": "clamped_glu", "alpha": 1.702, "limit": 7.0 });
     [
         ("mixer.bias", json!("qkvo")),
         ("mixer.rope", rope(150_000.0, d_head, "split", yarn)),

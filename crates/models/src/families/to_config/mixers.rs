@@ -90,7 +90,10 @@ fn deepseek(spec: &ModelSpec) -> Result<Keys, Unsayable> {
         stretched_scores(&mut params, mla, &found.scaling);
         keys.put("rope_parameters", params.into_map());
     }
-    let n_dense = spec.layers.iter().take_while(|layer| router_of(layer).is_none());
+    let n_dense = spec
+        .layers
+        .iter()
+        .take_while(|layer| router_of(layer).is_none());
     keys.put("first_k_dense_replace", n_dense.count());
     experts(&mut keys, "n_routed_experts", router);
     keys.put("moe_intermediate_size", router.expert.d_mlp);
@@ -103,7 +106,7 @@ fn deepseek(spec: &ModelSpec) -> Result<Keys, Unsayable> {
 /// How many experts the one that always runs is as wide as.
 fn n_shared(router: &MoeSpec) -> u32 {
     let width = router.shared.as_ref().map_or(0, |shared| shared.ffn.d_mlp);
-    width / router.expert.d_mlp
+    width.checked_div(router.expert.d_mlp).unwrap_or(0)
 }
 
 /// `mscale_all_dim`, by which YaRN stretches scores, and what it leaves of the factor on cos and sin.

@@ -17,7 +17,15 @@ pub(super) enum Share {
 /// Llama 3's rule as all published models state it.
 const LOW_FREQ_FACTOR: f64 = 1.0;
 const HIGH_FREQ_FACTOR: f64 = 4.0;
+/// Factors and the context of the published models, which are tried before those that the divisors tell.
+const PUBLISHED_FACTORS: [f64; 2] = [8.0, 32.0];
 const PUBLISHED_CONTEXT: u32 = 8192;
+
+/// Pairs between fast and slow that are asked for the original context; one would do.
+const WITNESSES_MAX: usize = 4;
+
+/// Parts of a head with larger denominators are written as they are; no head is this wide.
+const DENOMINATOR_MAX: u32 = 1024;
 
 /// The parameters of a rope of heads of this width.
 pub(super) fn parameters(
@@ -33,7 +41,9 @@ pub(super) fn parameters(
         Share::Whole if rope.dims == d_head => {}
         Share::Whole => {
             let dims = rope.dims;
-            return Err(Unsayable(format!("a rope of {dims} of {d_head} dimensions")));
+            return Err(Unsayable(format!(
+                "a rope of {dims} of {d_head} dimensions"
+            )));
         }
     }
     let recovered = match &rope.scaling {
@@ -87,7 +97,7 @@ fn scaling(keys: &mut Keys, scaling: &RopeScaling, d_head: u32, n_ctx: u32) {
             keys.number("beta_slow", *beta_slow);
             keys.put("original_max_position_embeddings", *original_context);
             if !is_near(*attention_factor, yarn_attention_factor(*factor)) {
-                keys.number("attention_factor", *attention_factor);
+                keys.put("attention_factor", factor_digits(*attention_factor));
             }
             if !truncate {
                 keys.put("truncate", false);
@@ -106,7 +116,7 @@ fn scaling(keys: &mut Keys, scaling: &RopeScaling, d_head: u32, n_ctx: u32) {
             keys.put("short_factor", list(short));
             keys.put("long_factor", list(long));
             if !is_near(*attention_factor, long_factor(n_ctx, *original_context)) {
-                keys.number("attention_factor", *attention_factor);
+                keys.put("attention_factor", factor_digits(*attention_factor));
             }
         }
         RopeScaling::Proportional { live_pairs } => {
@@ -117,12 +127,26 @@ fn scaling(keys: &mut Keys, scaling: &RopeScaling, d_head: u32, n_ctx: u32) {
     }
 }
 
-/// The part of a head that turns; classes cut the product with it to a whole number.
+/// The part of a head that turns; classes cut the product with it to a whole number, so of all parts that lead there this is
+/// the fraction with the smallest denominator: the one that people write.
 fn turned(dims: u32, d_head: u32) -> f64 {
-    let share = f64::from(dims) / f64::from(d_head);
-    simplest(share, |share| {
-        share <= 1.0 && (f64::from(d_head) * share) as u32 == dims
-    })
+    let leads_there =
+        |share: &f64| *share <= 1.0 && (f64::from(d_head) * share) as u32 == dims;
+    let exact = f64::from(dims) / f64::from(d_head);
+    let fractions = (1..=d_head.min(DENOMINATOR_MAX)).map(|denominator| {
+        let denominator = f64::from(denominator);
+        (exact * denominator).ceil() / denominator
+    });
+    // A quotient may have been rounded below what a product with it has to reach.
+    fractions
+        .chain([exact, exact.next_up()])
+        .find(leads_there)
+        .unwrap_or(exact)
+}
+
+/// A factor on cos and sin in the fewest digits; files may have it as a product of rounded numbers.
+fn factor_digits(factor: f64) -> f64 {
+    simplest(factor, |digits| is_near(factor, digits))
 }
 
 /// What the long-rope form multiplies cos and sin with where no key says.
@@ -147,14 +171,14 @@ fn llama3_of(rope: &RopeSpec, divisors: &[f32]) -> Result<RopeScaling, Unsayable
         ..rope.clone()
     };
     let frequencies = plain.frequencies(0);
-    // The published factors too, should no pair be slow enough to have it.
-    for factor in [decimal(slowest), 8.0, 32.0] {
+    for factor in PUBLISHED_FACTORS.into_iter().chain([decimal(slowest)]) {
         let told = divisors
             .iter()
             .zip(&frequencies)
             .filter_map(|(divisor, frequency)| {
                 original_context(f64::from(*divisor), *frequency, factor)
-            });
+            })
+            .take(WITNESSES_MAX);
         for original_context in std::iter::once(PUBLISHED_CONTEXT).chain(told) {
             let scaling = RopeScaling::Llama3 {
                 factor,
@@ -205,6 +229,19 @@ mod tests {
                 high_freq_factor: 4.0,
                 original_context,
             },
+        }
+    }
+
+    #[test]
+    fn the_part_that_turns_is_the_one_that_people_write() {
+        for (share, d_head) in [(0.25, 18), (0.4, 80), (0.5, 24), (0.75, 128), (1.0, 96)] {
+            assert_eq!(turned((f64::from(d_head) * share) as u32, d_head), share);
+        }
+        for d_head in (2..200).step_by(2) {
+            for dims in (2..=d_head).step_by(2) {
+                let share = turned(dims, d_head);
+                assert_eq!((f64::from(d_head) * share) as u32, dims, "{dims} {d_head}");
+            }
         }
     }
 

@@ -16,6 +16,8 @@ struct Class {
     model_type: &'static str,
     architecture: &'static str,
     write: fn(&ModelSpec) -> Result<Keys, Unsayable>,
+    /// The id of padding that the class takes for granted, if one: it refuses vocabularies without such an id.
+    padding: Option<u32>,
 }
 
 const fn class(
@@ -30,6 +32,7 @@ const fn class(
         model_type,
         architecture,
         write,
+        padding: None,
     }
 }
 
@@ -55,7 +58,10 @@ const CLASSES: &[Class] = &[
     class("olmo2", "olmo2", "Olmo2ForCausalLM", dense::olmo2),
     class("olmoe", "olmoe", "OlmoeForCausalLM", moe::olmoe),
     class("phi", "phi", "PhiForCausalLM", dense::phi),
-    class("phi3", "phi3", "Phi3ForCausalLM", dense::phi3),
+    Class {
+        padding: Some(32_000),
+        ..class("phi3", "phi3", "Phi3ForCausalLM", dense::phi3)
+    },
     class("granite", "granite", "GraniteForCausalLM", dense::granite),
     class(
         "granitemoe",
@@ -72,8 +78,14 @@ const CLASSES: &[Class] = &[
     class("gpt2", "gpt2", "GPT2LMHeadModel", dense::gpt2),
     class("gpt-oss", "gpt_oss", "GptOssForCausalLM", moe::gpt_oss),
     class("cohere2", "cohere2", "Cohere2ForCausalLM", dense::cohere2),
-    class("smollm3", "smollm3", "SmolLM3ForCausalLM", dense::smollm3),
-    class("glm4", "glm4", "Glm4ForCausalLM", dense::glm4),
+    Class {
+        padding: Some(128_004),
+        ..class("smollm3", "smollm3", "SmolLM3ForCausalLM", dense::smollm3)
+    },
+    Class {
+        padding: Some(151_329),
+        ..class("glm4", "glm4", "Glm4ForCausalLM", dense::glm4)
+    },
     class("arcee", "arcee", "ArceeForCausalLM", dense::arcee),
     class(
         "stablelm",
@@ -103,12 +115,15 @@ const CLASSES: &[Class] = &[
         gemma::three_n,
     ),
     class("gemma4", "gemma4_text", "Gemma4ForCausalLM", gemma::four),
-    class(
-        "kimi-linear",
-        "kimi_linear",
-        "KimiLinearForCausalLM",
-        mixers::kimi_linear,
-    ),
+    Class {
+        padding: Some(163_839),
+        ..class(
+            "kimi-linear",
+            "kimi_linear",
+            "KimiLinearForCausalLM",
+            mixers::kimi_linear,
+        )
+    },
 ];
 
 /// The configuration of a spec, for the class of its family.
@@ -133,6 +148,9 @@ pub(crate) fn to_config(origin: &str, spec: &ModelSpec) -> Result<Map<String, Va
     let mut keys = (class.write)(spec).map_err(|Unsayable(what)| refused(what))?;
     keys.put("model_type", class.model_type);
     keys.put("architectures", vec![class.architecture]);
+    if class.padding.is_some_and(|id| id >= spec.d_vocab) {
+        keys.put("pad_token_id", Value::Null);
+    }
     Ok(keys.into_map())
 }
 

@@ -3,9 +3,7 @@
 use super::moe::router;
 use super::{Keys, rope_keys};
 use crate::rope::yarn_attention_factor;
-use crate::spec::{
-    LayerSpec, Mixer, MlaSpec, ModelSpec, MoeSpec, RopeScaling, RouterSelect,
-};
+use crate::spec::{LayerSpec, Mixer, MlaSpec, ModelSpec, MoeSpec, RopeScaling, RouterSelect};
 
 /// Digits of `mscale_all_dim` that a factor on scores in f32 keeps.
 const ALL_DIM_DIGITS: f64 = 1e4;
@@ -47,7 +45,10 @@ pub(super) fn keys(keys: &mut Keys<'_>, spec: &ModelSpec) {
         None => keys.u32("rope.dimension_count", mla.d_rope),
     }
     stretch_keys(keys, mla);
-    let n_dense = spec.layers.iter().take_while(|layer| router(layer).is_none());
+    let n_dense = spec
+        .layers
+        .iter()
+        .take_while(|layer| router(layer).is_none());
     keys.u32("leading_dense_block_count", n_dense.count() as u32);
     if let Some(moe) = spec.layers.iter().find_map(router) {
         expert_keys(keys, moe);
