@@ -102,7 +102,7 @@ pub fn parity(
     }
     let points = [TapPoint::ResidPre, TapPoint::ResidPost, TapPoint::FinalNorm];
     let mut recorder = Recorder::new(&points);
-    let mut states = [SequenceState::new(spec)];
+    let mut states = [SequenceState::with_length(spec, n)];
     let input = SequenceInput {
         tokens: &golden.input_ids,
         logits: WantedLogits::All,
@@ -162,7 +162,8 @@ pub fn parity(
 
 /// Continues the prompt's first tokens one at a time, so that decoding is compared too.
 fn greedy(model: &Model, runtime: &mut Runtime, golden: &Golden) -> Result<Vec<u32>, DbError> {
-    let mut states = [SequenceState::new(model.spec())];
+    let length = GREEDY_PROMPT_TOKENS + golden.greedy.len();
+    let mut states = [SequenceState::with_length(model.spec(), length)];
     let mut tokens = golden.input_ids[..GREEDY_PROMPT_TOKENS].to_vec();
     let mut continuation = Vec::with_capacity(golden.greedy.len());
     while continuation.len() < golden.greedy.len() {

@@ -85,7 +85,11 @@ fn strays(at: &str, ours: &Map<String, Value>, original: &Map<String, Value>) ->
     found
 }
 
-fn assert_like_original(name: &str, mut config: Map<String, Value>, mut original: Map<String, Value>) {
+fn assert_like_original(
+    name: &str,
+    mut config: Map<String, Value>,
+    mut original: Map<String, Value>,
+) {
     if WITHOUT_DENSE.contains(&name) {
         assert!(config.remove("intermediate_size").is_some());
         original.remove("intermediate_size");
@@ -161,43 +165,101 @@ fn variants() -> Vec<(&'static str, Value)> {
         rope.as_object_mut().unwrap().extend(more);
         json!({"rope_parameters": rope})
     };
-    let list = |from: f64| (0..12).map(|i| from + f64::from(i) * 0.25).collect::<Vec<_>>();
+    let list = |from: f64| {
+        (0..12)
+            .map(|i| from + f64::from(i) * 0.25)
+            .collect::<Vec<_>>()
+    };
     vec![
-        ("llama", rope(json!({"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}))),
+        (
+            "llama",
+            rope(json!({"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5})),
+        ),
         ("llama", yarn(json!({"attention_factor": 1.1}))),
-        ("gpt-oss", yarn(json!({"truncate": false, "beta_fast": 24.0}))),
-        ("gpt-oss", json!({"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"]})),
-        ("deepseek-v2", yarn(json!({"mscale": 0.707, "mscale_all_dim": 0.707}))),
+        (
+            "gpt-oss",
+            yarn(json!({"truncate": false, "beta_fast": 24.0})),
+        ),
+        (
+            "gpt-oss",
+            json!({"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"]}),
+        ),
+        (
+            "deepseek-v2",
+            yarn(json!({"mscale": 0.707, "mscale_all_dim": 0.707})),
+        ),
         ("deepseek-v2", yarn(json!({}))),
-        ("deepseek-v2", json!({"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1})),
-        ("deepseek-v3", yarn(json!({"mscale": 1.0, "mscale_all_dim": 1.0}))),
-        ("deepseek-v3", json!({"n_group": 1, "topk_group": 1, "norm_topk_prob": false, "routed_scaling_factor": 1.7})),
-        ("kimi-linear", json!({"num_expert_group": 3, "topk_group": 2, "routed_scaling_factor": 1.3})),
-        ("phi3", json!({"original_max_position_embeddings": 64, "rope_parameters": {
+        (
+            "deepseek-v2",
+            json!({"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}),
+        ),
+        (
+            "deepseek-v3",
+            yarn(json!({"mscale": 1.0, "mscale_all_dim": 1.0})),
+        ),
+        (
+            "deepseek-v3",
+            json!({"n_group": 1, "topk_group": 1, "norm_topk_prob": false, "routed_scaling_factor": 1.7}),
+        ),
+        (
+            "kimi-linear",
+            json!({"num_expert_group": 3, "topk_group": 2, "routed_scaling_factor": 1.3}),
+        ),
+        (
+            "phi3",
+            json!({"original_max_position_embeddings": 64, "rope_parameters": {
             "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
-            "short_factor": list(1.0), "long_factor": list(3.0)}})),
-        ("phi3", json!({"sliding_window": 11, "rope_parameters": {
-            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}})),
-        ("qwen2", json!({"use_sliding_window": true, "sliding_window": 5,
-            "layer_types": ["full_attention", "full_attention", "sliding_attention", "sliding_attention"]})),
-        ("qwen3-moe", json!({"use_sliding_window": true, "sliding_window": 5, "norm_topk_prob": false})),
+            "short_factor": list(1.0), "long_factor": list(3.0)}}),
+        ),
+        (
+            "phi3",
+            json!({"sliding_window": 11, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}}),
+        ),
+        (
+            "qwen2",
+            json!({"use_sliding_window": true, "sliding_window": 5,
+            "layer_types": ["full_attention", "full_attention", "sliding_attention", "sliding_attention"]}),
+        ),
+        (
+            "qwen3-moe",
+            json!({"use_sliding_window": true, "sliding_window": 5, "norm_topk_prob": false}),
+        ),
         ("qwen2-moe", json!({"norm_topk_prob": true})),
         ("qwen3-next", json!({"norm_topk_prob": false})),
-        ("smollm3", json!({"use_sliding_window": true, "sliding_window": 6, "no_rope_layers": [1, 0, 1, 0],
-            "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]})),
+        (
+            "smollm3",
+            json!({"use_sliding_window": true, "sliding_window": 6, "no_rope_layers": [1, 0, 1, 0],
+            "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]}),
+        ),
         ("olmoe", json!({"clip_qkv": 0.75, "norm_topk_prob": true})),
-        ("granite", json!({"embedding_multiplier": 12.0, "logits_scaling": 13.0, "attention_multiplier": 0.015625, "residual_multiplier": 0.246})),
+        (
+            "granite",
+            json!({"embedding_multiplier": 12.0, "logits_scaling": 13.0, "attention_multiplier": 0.015625, "residual_multiplier": 0.246}),
+        ),
         ("gpt2", json!({"scale_attn_weights": false})),
         ("gpt2", json!({"scale_attn_by_inverse_layer_idx": true})),
         ("cohere2", json!({"logit_scale": 0.1, "sliding_window": 4})),
-        ("gemma2", json!({"query_pre_attn_scalar": 144, "attn_logit_softcapping": null, "final_logit_softcapping": null})),
-        ("gemma3", json!({"final_logit_softcapping": 7.5, "rope_parameters": {
+        (
+            "gemma2",
+            json!({"query_pre_attn_scalar": 144, "attn_logit_softcapping": null, "final_logit_softcapping": null}),
+        ),
+        (
+            "gemma3",
+            json!({"final_logit_softcapping": 7.5, "rope_parameters": {
             "full_attention": {"rope_type": "linear", "rope_theta": 1_000_000.0, "factor": 8.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}})),
-        ("gemma3n", json!({"activation_sparsity_pattern": [0.95, 0.3, 0.0, 0.5], "altup_active_idx": 1})),
-        ("gemma4-e", json!({"final_logit_softcapping": null, "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}}),
+        ),
+        (
+            "gemma3n",
+            json!({"activation_sparsity_pattern": [0.95, 0.3, 0.0, 0.5], "altup_active_idx": 1}),
+        ),
+        (
+            "gemma4-e",
+            json!({"final_logit_softcapping": null, "rope_parameters": {
             "full_attention": {"rope_type": "proportional", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}})),
+            "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}}),
+        ),
     ]
 }
 
@@ -209,7 +271,11 @@ fn what_the_fixtures_do_not_say_is_written_too() {
         edited.extend(changes.as_object().unwrap().clone());
         let dir = beside_tensors(name, &edited);
         let source = Checkpoint::open(dir.path()).unwrap();
-        assert_ne!(source.spec(), open(name).spec(), "{name}: {changes} changes nothing");
+        assert_ne!(
+            source.spec(),
+            open(name).spec(),
+            "{name}: {changes} changes nothing"
+        );
         let config = written(&source);
         let again = beside_tensors(name, &config);
         let again = Checkpoint::open(again.path()).unwrap();
@@ -232,7 +298,9 @@ fn a_folder_says_whether_its_experts_are_packed() {
     for name in ["gpt-oss", "gpt-oss-mxfp4"] {
         let gguf = as_gguf(&open(name), |_| {});
         let plan = HfPlan::of_family(&gguf, FloatType::Bf16).unwrap();
-        let is_packed = plan.tensors().any(|tensor| tensor.name.ends_with("_blocks"));
+        let is_packed = plan
+            .tensors()
+            .any(|tensor| tensor.name.ends_with("_blocks"));
         let stated = written(&gguf).contains_key("quantization_config");
         assert_eq!(stated, is_packed, "{name}");
     }

@@ -12,7 +12,7 @@ use crate::to_gguf::divisors;
 /// Relative error of a divisor that a converter computed in f32. The exponent `2 i / dims` is rounded, which moves a
 /// frequency by up to `ln(theta) * 2^-24`, some `8e-7`; a divisor of up to 32 that lies between fast and slow pairs moves
 /// by 4/3 of that times itself.
-const DIVISOR_ERROR: f64 = 1e-4;
+pub(super) const DIVISOR_ERROR: f64 = 1e-4;
 
 /// The first leaf that differs, with what `a` has and what `b` has. That another row of the family table reads the same
 /// GGUF files is no difference.
@@ -152,7 +152,11 @@ mod tests {
         b.head.scale = f32::from_bits(a.head.scale.to_bits() + 1);
         assert_eq!(first_difference(&a, &b), None);
         b.head.scale = f32::from_bits(a.head.scale.to_bits() + 4);
-        assert!(first_difference(&a, &b).unwrap().starts_with("head.scale is"));
+        assert!(
+            first_difference(&a, &b)
+                .unwrap()
+                .starts_with("head.scale is")
+        );
     }
 
     #[test]
@@ -183,6 +187,9 @@ mod tests {
         assert_eq!(first_difference(&list, &rule), None);
         change(&mut list, stretch(1.001));
         let found = first_difference(&rule, &list).unwrap();
-        assert!(found.starts_with("layers[0].mixer.rope.scaling.divisors[0] is 1"), "{found}");
+        assert!(
+            found.starts_with("layers[0].mixer.rope.scaling.divisors[0] is 1"),
+            "{found}"
+        );
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn shared_from(windowed: &[bool], first_shared: Option<u32>) -> Optio
         if i < first_shared {
             return Some(KvSource::Own);
         }
-        let donor = own.iter().position(|other| other == is_windowed)?;
+        let donor = own.iter().rposition(|other| other == is_windowed)?;
         u32::try_from(donor).ok().map(KvSource::SharedFrom)
     };
     windowed.iter().enumerate().map(source).collect()

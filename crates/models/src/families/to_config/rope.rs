@@ -1,7 +1,7 @@
 //! `rope_parameters` of a rope.
 
 use super::keys::{Keys, Unsayable, decimal, is_near, simplest};
-use crate::families::difference::divisors_agree;
+use crate::families::difference::{DIVISOR_ERROR, divisors_agree};
 use crate::rope::yarn_attention_factor;
 use crate::spec::{RopeScaling, RopeSpec};
 
@@ -130,8 +130,7 @@ fn scaling(keys: &mut Keys, scaling: &RopeScaling, d_head: u32, n_ctx: u32) {
 /// The part of a head that turns; classes cut the product with it to a whole number, so of all parts that lead there this is
 /// the fraction with the smallest denominator: the one that people write.
 fn turned(dims: u32, d_head: u32) -> f64 {
-    let leads_there =
-        |share: &f64| *share <= 1.0 && (f64::from(d_head) * share) as u32 == dims;
+    let leads_there = |share: &f64| *share <= 1.0 && (f64::from(d_head) * share) as u32 == dims;
     let exact = f64::from(dims) / f64::from(d_head);
     let fractions = (1..=d_head.min(DENOMINATOR_MAX)).map(|denominator| {
         let denominator = f64::from(denominator);
@@ -166,20 +165,23 @@ fn long_factor(n_ctx: u32, original: u32) -> f64 {
 /// context, and where none does, any context that leaves all pairs on their side is as good.
 fn llama3_of(rope: &RopeSpec, divisors: &[f32]) -> Result<RopeScaling, Unsayable> {
     let slowest = f64::from(divisors.last().copied().unwrap_or(1.0));
+    let told = simplest(slowest, |factor| {
+        (factor - slowest).abs() <= DIVISOR_ERROR * slowest
+    });
     let plain = RopeSpec {
         scaling: RopeScaling::Unscaled,
         ..rope.clone()
     };
     let frequencies = plain.frequencies(0);
-    for factor in PUBLISHED_FACTORS.into_iter().chain([decimal(slowest)]) {
-        let told = divisors
+    for factor in PUBLISHED_FACTORS.into_iter().chain([told]) {
+        let contexts = divisors
             .iter()
             .zip(&frequencies)
             .filter_map(|(divisor, frequency)| {
                 original_context(f64::from(*divisor), *frequency, factor)
             })
             .take(WITNESSES_MAX);
-        for original_context in std::iter::once(PUBLISHED_CONTEXT).chain(told) {
+        for original_context in std::iter::once(PUBLISHED_CONTEXT).chain(contexts) {
             let scaling = RopeScaling::Llama3 {
                 factor,
                 low_freq_factor: LOW_FREQ_FACTOR,
@@ -203,7 +205,8 @@ fn llama3_of(rope: &RopeSpec, divisors: &[f32]) -> Result<RopeScaling, Unsayable
 
 /// The original context that gives a pair between fast and slow its divisor.
 fn original_context(divisor: f64, frequency: f64, factor: f64) -> Option<u32> {
-    if divisor <= 1.0 || divisor >= factor {
+    let (fast, slow) = (1.0 + DIVISOR_ERROR, factor * (1.0 - DIVISOR_ERROR));
+    if divisor <= fast || divisor >= slow {
         return None;
     }
     let smooth = (1.0 / divisor - 1.0 / factor) / (1.0 - 1.0 / factor);
