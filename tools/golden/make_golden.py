@@ -1,10 +1,13 @@
 """Makes tiny random checkpoints with the numbers transformers computes from them in float32.
 
 Usage: make_golden.py OUTDIR [--seed N] [NAME...]
+       make_golden.py OUTDIR --peers [--seed N] [NAME...]
        make_golden.py --noise FOLDER...
 
 The first form writes OUTDIR/NAME/ for every family (or those named): a checkpoint in Hugging Face layout, golden.safetensors,
-noise.json and, where one exists, config.legacy.json. The second form measures noise.json anew beside existing checkpoints.
+noise.json and, where one exists, config.legacy.json. The second form writes only checkpoint and golden.safetensors, for the
+families of which llama.cpp cannot express every fact of the first form's model: the same with the fact it can express.
+The third form measures noise.json anew beside existing checkpoints.
 README.md beside this file describes the files; it also says which versions the committed ones were made with.
 """
 
@@ -122,6 +125,34 @@ FAMILIES = {
     "starcoder2": ("Starcoder2", dict(SQUARE, sliding_window=WINDOW, use_bias=True, rope_parameters=rope())),
 }
 
+# What replaces the facts of a family's model that llama.cpp has no word for, so that it computes the same as transformers.
+PEERS = {
+    # The attention scale is head_dim^-0.5.
+    "gemma2": dict(query_pre_attn_scalar=D_HEAD),
+    "gemma3": dict(query_pre_attn_scalar=D_HEAD),
+    # The sizes of the published models are built in; 20 layers have keys and values of their own.
+    "gemma3n": dict(
+        altup_num_inputs=4, laurel_rank=64, hidden_size_per_layer_input=256, num_kv_shared_layers=0,
+        activation_sparsity_pattern=[0.95] * N_LAYERS),
+    # The ends of the ramp are whole dimensions.
+    "gpt-oss": dict(rope_parameters=rope(150000.0, "yarn", **{**YARN, "truncate": True})),
+    "gpt-oss-mxfp4": dict(hidden_size=64, intermediate_size=96, rope_parameters=rope(150000.0, "yarn", **{**YARN, "truncate": True})),
+    # The linear layers have as many heads as the others.
+    "kimi-linear": dict(linear_num_heads=N_HEADS),
+    "mistral-sliding": dict(sliding_window=None),
+    "olmoe": dict(num_key_value_heads=N_HEADS),
+    # Every layer has experts.
+    "qwen3-moe": dict(mlp_only_layers=[]),
+    # Keys and values of the linear layers have one width.
+    "qwen3-next": dict(linear_value_head_dim=12),
+    "starcoder2": dict(sliding_window=None),
+}
+
+# The magnitudes of a 4-bit float, by its lower three bits; the fourth is the sign.
+FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+FP4_BLOCK = 32
+FP4_SCALE_BIAS = 127
+
 # Families whose older files leave the layer types to the class.
 WITHOUT_LAYER_TYPES = ("gemma2", "qwen2", "qwen2_moe", "qwen3")
 
@@ -155,6 +186,46 @@ def randomize(model, generator):
             buffer.add_(torch.randn(buffer.shape, generator=generator) * 0.2)
         for tensor in [*model.parameters(), *(buffer for _, buffer in stored)]:
             tensor.copy_(tensor.to(torch.bfloat16).float())
+
+
+def pack_fp4(parameter):
+    """Rounds experts [n, inputs, outputs] to blocks of 4-bit floats; blocks [n, outputs, inputs / 32, 16] and their scales."""
+    rows = parameter.detach().transpose(1, 2)
+    blocks = rows.reshape(*rows.shape[:2], -1, FP4_BLOCK)
+    exponents = (blocks.abs().amax(-1).clamp_min(1e-30) / FP4[-1]).log2().ceil()
+    scaled = blocks / exponents.exp2()[..., None]
+    codes = (scaled.abs()[..., None] - FP4).abs().argmin(-1)
+    values = FP4[codes] * scaled.sign() * exponents.exp2()[..., None]
+    with torch.no_grad():
+        parameter.copy_(values.reshape(rows.shape).transpose(1, 2))
+    codes = codes + (scaled < 0) * 8
+    packed = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+    return packed, (exponents + FP4_SCALE_BIAS).to(torch.uint8)
+
+
+def pack_experts(model):
+    """Rounds every expert of the model; the tensors that a file holds instead, by the names of those they replace."""
+    packed = {}
+    for name, parameter in model.named_parameters():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            packed[name] = dict(zip((name + "_blocks", name + "_scales"), pack_fp4(parameter)))
+    return packed
+
+
+def save_packed(folder, packed):
+    """Puts packed experts into a checkpoint that has been saved."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name, pair in packed.items():
+        del tensors[name]
+        tensors.update({part: tensor.contiguous() for part, tensor in pair.items()})
+    save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "mxfp4",
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def run(model, ids):
@@ -226,13 +297,17 @@ def older_spelling(config):
     return older
 
 
-def make(name, out, seed):
-    config_class, options = FAMILIES[name]
+def make(name, out, seed, peers):
+    is_packed = name.endswith("-mxfp4")
+    config_class, options = FAMILIES[name.removesuffix("-mxfp4")]
+    if peers:
+        options = {**options, **PEERS[name]}
     config = getattr(tf, config_class + "Config")(**options)
     torch.manual_seed(seed * 1000 + len(name))
     model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     generator = torch.Generator().manual_seed(seed)
     randomize(model, generator)
+    packed = pack_experts(model) if is_packed else {}
     model.eval()
     ids = torch.randint(3, D_VOCAB, (1, PROMPT_LEN), generator=generator)
     ids[0, 0] = BOS
@@ -244,6 +319,8 @@ def make(name, out, seed):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model.to(torch.bfloat16).save_pretrained(folder)
+    if packed:
+        save_packed(folder, packed)
     golden = {
         "input_ids": ids[0].to(torch.int32),
         "logits": logits.float().contiguous(),
@@ -251,12 +328,13 @@ def make(name, out, seed):
         "greedy": greedy.to(torch.int32),
     }
     save_file(golden, folder / "golden.safetensors")
-    older = older_spelling(json.loads((folder / "config.json").read_text()))
-    if older is not None:
-        (folder / "config.legacy.json").write_text(json.dumps(older, indent=2) + "\n")
-    noise = write_noise(folder)
+    if not peers:
+        older = older_spelling(json.loads((folder / "config.json").read_text()))
+        if older is not None:
+            (folder / "config.legacy.json").write_text(json.dumps(older, indent=2) + "\n")
+        write_noise(folder)
     size = sum(file.stat().st_size for file in folder.iterdir()) // 1024
-    print(f"{name}: {size} KiB, logits std {logits.std():.2f}, noise {noise['logits']:.1e}")
+    print(f"{name}: {size} KiB, logits std {logits.std():.2f}")
 
 
 def main():
@@ -264,6 +342,7 @@ def main():
     parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--noise", nargs="+", type=Path, metavar="FOLDER")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -273,11 +352,12 @@ def main():
         return
     if args.out is None:
         parser.error("OUTDIR is missing")
-    unknown = [name for name in args.names if name not in FAMILIES]
+    known = PEERS if args.peers else FAMILIES
+    unknown = [name for name in args.names if name not in known]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(FAMILIES)}")
-    for name in args.names or FAMILIES:
-        make(name, args.out, args.seed)
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+    for name in args.names or known:
+        make(name, args.out, args.seed, args.peers)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ impl Source<'_> {
         let mut all = Vec::new();
         for layer in &self.plan.layers {
             let n_features = self.db.spec().n_features(*layer).unwrap_or(0);
-            let n_features = u32::try_from(n_features).expect("a dense layer's width is u32");
+            let n_features = u32::try_from(n_features).expect("features of a layer are u32");
             all.extend((0..n_features).map(|feature| (*layer, feature)));
         }
         all
@@ -276,6 +276,7 @@ impl Source<'_> {
         Ok(match idx {
             column::LAYER => layer.into(),
             column::FEATURE => feature.into(),
+            column::EXPERT => self.db.spec().expert_of(layer, feature).into(),
             column::TOKEN => match tokens(self).first() {
                 None => Cell::Null,
                 Some((id, _)) => self.token_text(*id)?,

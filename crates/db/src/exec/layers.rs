@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use larql_models::StoredTensor;
-use larql_models::roles::{LayerTensor, TensorRole};
+use larql_models::roles::{ExpertTensor, LayerTensor, TensorRole};
 use larql_models::spec::{Activation, AttentionSpec, Ffn, FfnSpec, Mixer, RopeScaling};
 
 use super::stats::count;
@@ -32,15 +32,20 @@ const COLUMNS: [&str; 17] = [
     "bytes",
 ];
 
-const MATRICES: [LayerTensor; 7] = [
-    LayerTensor::Gate,
-    LayerTensor::Up,
-    LayerTensor::Down,
-    LayerTensor::Q,
-    LayerTensor::K,
-    LayerTensor::V,
-    LayerTensor::O,
-];
+/// What the columns from `gate` to `o` may be called in a layer; of experts, the first speaks for all.
+fn matrices(layer: u32) -> [Vec<TensorRole>; 7] {
+    let own = |tensor| TensorRole::Layer(layer, tensor);
+    let expert = |tensor| TensorRole::Expert(layer, 0, tensor);
+    [
+        vec![own(LayerTensor::Gate), expert(ExpertTensor::Gate)],
+        vec![own(LayerTensor::Up), expert(ExpertTensor::Up)],
+        vec![own(LayerTensor::Down), expert(ExpertTensor::Down)],
+        vec![own(LayerTensor::Q), own(LayerTensor::QB)],
+        vec![own(LayerTensor::K), own(LayerTensor::KvB)],
+        vec![own(LayerTensor::V), own(LayerTensor::KvB)],
+        vec![own(LayerTensor::O)],
+    ]
+}
 
 pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows, DbError> {
     let spec = db.spec();
@@ -70,10 +75,8 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
             | TensorRole::HeadBias => false,
         };
         let own: Vec<&StoredTensor> = tensors.iter().filter(of_layer).collect();
-        for matrix in MATRICES {
-            let found = own
-                .iter()
-                .find(|tensor| tensor.role == TensorRole::Layer(number, matrix));
+        for roles in matrices(number) {
+            let found = own.iter().find(|tensor| roles.contains(&tensor.role));
             row.push(found.map(|tensor| tensor.format.name()).into());
         }
         let n_bytes = own.iter().map(|tensor| tensor.bytes.len() as u64).sum();
@@ -85,21 +88,36 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
 
 /// `attention`, `heads`, `kv_heads`, `d_head`, `rope_theta`, `rope_scaling`.
 fn mixer_cells(mixer: &Mixer) -> Vec<Cell> {
-    let other = |name: &str| {
+    let recurrent = |name: &str, heads: u32, key_heads: u32, d_key: u32| {
         vec![
             name.into(),
-            Cell::Null,
-            Cell::Null,
-            Cell::Null,
+            heads.into(),
+            key_heads.into(),
+            d_key.into(),
             Cell::Null,
             Cell::Null,
         ]
     };
     match mixer {
         Mixer::Attention(spec) => attention_cells(spec),
-        Mixer::Mla(_) => other("mla"),
-        Mixer::Kda(_) => other("kda"),
-        Mixer::GatedDelta(_) => other("gated delta"),
+        Mixer::Mla(mla) => vec![
+            "latent".into(),
+            mla.n_heads.into(),
+            mla.n_heads.into(),
+            (mla.d_nope + mla.d_rope).into(),
+            mla.rope.as_ref().map(|rope| rope.theta).into(),
+            mla.rope
+                .as_ref()
+                .and_then(|rope| scaling_name(&rope.scaling))
+                .into(),
+        ],
+        Mixer::Kda(kda) => recurrent("kda", kda.n_heads, kda.n_heads, kda.d_head),
+        Mixer::GatedDelta(delta) => recurrent(
+            "gated delta",
+            delta.n_value_heads,
+            delta.n_key_heads,
+            delta.d_key,
+        ),
     }
 }
 

@@ -214,10 +214,8 @@ mod tests {
     use super::*;
     use crate::plan::bind_filter;
     use crate::plan::schema::FEATURES;
+    use crate::plan::schema::feature_column::{TOKEN, UP_NORM};
     use larql_lql::Statement;
-
-    const UP_NORM: usize = 3;
-    const TOKEN: usize = 5;
 
     /// Rows `0..`: up_norm and token.
     const ROWS: &[(Option<f64>, Option<&str>)] = &[

@@ -63,27 +63,30 @@ pub mod feature_column {
     pub const LAYER: usize = 0;
     /// Index of the feature in its layer.
     pub const FEATURE: usize = 1;
+    /// The routed expert it belongs to, in layers that have some.
+    pub const EXPERT: usize = 2;
     /// Euclidean norm of the gate row.
-    pub const GATE_NORM: usize = 2;
+    pub const GATE_NORM: usize = 3;
     /// Euclidean norm of the up row.
-    pub const UP_NORM: usize = 3;
+    pub const UP_NORM: usize = 4;
     /// Euclidean norm of the down column.
-    pub const DOWN_NORM: usize = 4;
+    pub const DOWN_NORM: usize = 5;
     /// The token that the feature writes most.
-    pub const TOKEN: usize = 5;
+    pub const TOKEN: usize = 6;
     /// Its score.
-    pub const TOKEN_SCORE: usize = 6;
+    pub const TOKEN_SCORE: usize = 7;
     /// The ten tokens it writes most.
-    pub const TOKENS: usize = 7;
+    pub const TOKENS: usize = 8;
     /// Gate row times the text's vector.
-    pub const GATE_DOT: usize = 8;
+    pub const GATE_DOT: usize = 9;
     /// The same, of unit vectors.
-    pub const COSINE: usize = 9;
+    pub const COSINE: usize = 10;
 }
 
 const FEATURE_COLUMNS: &[Column] = &[
     column("layer", ColumnType::Integer),
     column("feature", ColumnType::Integer),
+    column("expert", ColumnType::Integer),
     column("gate_norm", ColumnType::Real),
     column("up_norm", ColumnType::Real),
     column("down_norm", ColumnType::Real),
@@ -97,7 +100,7 @@ const FEATURE_COLUMNS: &[Column] = &[
 /// FFN features, one row each.
 pub static FEATURES: Table = Table {
     name: "FEATURES",
-    columns: FEATURE_COLUMNS.split_at(8).0,
+    columns: FEATURE_COLUMNS.split_at(9).0,
 };
 
 /// FFN features beside a text's vector.

@@ -5,7 +5,8 @@ use larql_db::features::{
 };
 use larql_db::{Cell, Database, DbError};
 use larql_engine::EngineError;
-use larql_models::roles::{LayerTensor, TensorRole};
+use larql_models::roles::{FfnRoles, LayerTensor, TensorRole};
+use larql_models::spec::{FfnPart, NormKind};
 use larql_vindex::Level;
 
 use super::script::{atlas_session, lines, run, session, vindex};
@@ -26,7 +27,18 @@ fn of_layer(tensor: LayerTensor) -> TensorRole {
 fn written(db: &Database, layer: usize, feature: usize) -> Vec<f64> {
     let of_layer = |tensor| TensorRole::Layer(u32::try_from(layer).unwrap(), tensor);
     let has = |role: TensorRole| db.checkpoint().unwrap().roles().contains(&role);
-    let (down, d_mlp) = matrix(db, of_layer(LayerTensor::Down));
+    let mut within = feature;
+    let parts = db.spec().layers[layer].ffn.parts();
+    let (part, _) = parts
+        .into_iter()
+        .find(|(_, spec)| {
+            let is_here = within < spec.d_mlp as usize;
+            within -= if is_here { 0 } else { spec.d_mlp as usize };
+            is_here
+        })
+        .unwrap();
+    let roles = FfnRoles::new(u32::try_from(layer).unwrap(), part);
+    let (down, d_mlp) = matrix(db, roles.down);
     let head = if has(TensorRole::Head) {
         TensorRole::Head
     } else {
@@ -44,9 +56,21 @@ fn written(db: &Database, layer: usize, feature: usize) -> Vec<f64> {
         weight(of_layer(LayerTensor::FfnPostNorm)),
         weight(TensorRole::FinalNorm),
     );
-    let direction: Vec<f64> = (0..d_model)
-        .map(|i| f64::from(last[i]) * f64::from(post[i]) * f64::from(down[i * d_mlp + feature]))
+    // Where experts and a dense FFN run side by side, each has a norm of its own before the common one.
+    let own = weight(of_layer(match part {
+        FfnPart::Dense => LayerTensor::DensePostNorm,
+        FfnPart::Expert(_) | FfnPart::Shared => LayerTensor::ExpertsPostNorm,
+    }));
+    let mut direction: Vec<f64> = (0..d_model)
+        .map(|i| f64::from(own[i]) * f64::from(post[i]) * f64::from(down[i * d_mlp + within]))
         .collect();
+    if db.spec().final_norm.kind != NormKind::Rms {
+        let mean = direction.iter().sum::<f64>() / d_model as f64;
+        direction.iter_mut().for_each(|x| *x -= mean);
+    }
+    for (x, w) in direction.iter_mut().zip(&last) {
+        *x *= f64::from(*w);
+    }
     head.chunks_exact(d_model)
         .map(|row| {
             row.iter()
@@ -126,12 +150,23 @@ fn every_family_lists_layers_norms_and_facts_without_a_tokenizer() {
             1,
             "{family}"
         );
-        let text = "SELECT layer, feature, gate_norm, up_norm, down_norm FROM FEATURES ORDER BY down_norm DESC LIMIT 3";
+        let text = "SELECT layer, feature, gate_norm, up_norm, down_norm, expert FROM FEATURES ORDER BY down_norm DESC LIMIT 3";
         let rows = run(&mut session, text).unwrap().rows;
-        assert!(
-            rows.iter().flatten().all(|cell| *cell != Cell::Null),
-            "{family}: {rows:?}"
-        );
+        let spec = session.database().unwrap().spec();
+        for row in &rows {
+            let Cell::Integer(layer) = row[0] else {
+                panic!("{family}: {row:?}")
+            };
+            let ffn = &spec.layers[usize::try_from(layer).unwrap()].ffn;
+            let has_no_expert = ffn.parts().all(|(part, _)| part == FfnPart::Dense);
+            for (column, may_be_null) in [false, false, !ffn.is_gated(), false, false]
+                .into_iter()
+                .enumerate()
+            {
+                assert_eq!(row[column] == Cell::Null, may_be_null, "{family}: {row:?}");
+            }
+            assert!(row[5] == Cell::Null || !has_no_expert, "{family}: {row:?}");
+        }
         let Err(DbError::Model(_)) = run(&mut session, "SHOW FEATURES 0") else {
             panic!("{family}: tokens without a tokenizer");
         };
