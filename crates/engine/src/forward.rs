@@ -212,7 +212,7 @@ impl Pass<'_, '_> {
         &mut self,
         idx: usize,
         layer: &Layer,
-        resid: &mut Vec<f32>,
+        resid: &mut [f32],
         states: &mut [SequenceState],
     ) -> Result<(), EngineError> {
         let d_model = self.model.spec().d_model as usize;

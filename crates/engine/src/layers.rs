@@ -107,7 +107,7 @@ pub(crate) struct Recurrent {
     pub(crate) o: Matrix,
 }
 
-/// Kimi delta attention weights.
+/// Weights of delta attention with a decay per channel.
 #[derive(Debug)]
 pub(crate) struct Kda {
     pub(crate) spec: KdaSpec,

@@ -1,4 +1,5 @@
-//! The two recurrent mixers: Kimi delta attention and the gated delta net (arXiv:2412.06464).
+//! The two recurrent mixers: delta attention with a decay per channel (arXiv:2510.26692) and the gated delta net
+//! (arXiv:2412.06464).
 //!
 //! Both keep a matrix `S` per head and update it position by position: `S = decay * S`, `S += k (beta (v - S^T k))^T`,
 //! `o = S^T q`. The recurrence itself is run, never its chunked form, so that a prompt gives the same bits however it is
@@ -101,17 +102,15 @@ impl Pass<'_, '_> {
         out
     }
 
-    /// Convolves, runs the recurrence, norms, gates and projects.
-    fn recur(
+    /// Fills `q`, `k` and `v` with what drives the recurrence, and returns the strengths of the updates.
+    fn convolved(
         &mut self,
         idx: usize,
         common: &Recurrent,
         shape: Shape,
-        decay: &[f32],
-        gate: &[f32],
         states: &mut [SequenceState],
-    ) -> Result<(), EngineError> {
-        let (n, kernels) = (self.rows.len(), self.runtime.kernels);
+    ) -> Result<Vec<f32>, EngineError> {
+        let n = self.rows.len();
         let key_width = shape.n_key_heads * shape.d_key;
         let value_width = shape.n_heads * shape.d_value;
         let mut beta = Vec::new();
@@ -174,6 +173,22 @@ impl Pass<'_, '_> {
             &mut self.v,
             value_width,
         )?;
+        Ok(beta)
+    }
+
+    /// Convolves, runs the recurrence, norms, gates and projects.
+    fn recur(
+        &mut self,
+        idx: usize,
+        common: &Recurrent,
+        shape: Shape,
+        decay: &[f32],
+        gate: &[f32],
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        let (n, kernels) = (self.rows.len(), self.runtime.kernels);
+        let value_width = shape.n_heads * shape.d_value;
+        let beta = self.convolved(idx, common, shape, states)?;
         let drive = Drive {
             q: &self.q,
             k: &self.k,

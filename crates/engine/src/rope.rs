@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use larql_models::spec::{RopeLayout, RopeScaling, RopeSpec};
+use larql_models::spec::{RopeLayout, RopeSpec};
 
 /// Positions per stretch.
 const STRETCH: usize = 256;
@@ -43,15 +43,9 @@ struct Angles {
 impl RopeTable {
     /// A table for up to `n_ctx` positions.
     pub(crate) fn new(spec: &RopeSpec, n_ctx: usize) -> Self {
-        let long = match &spec.scaling {
-            RopeScaling::LongRope { .. } => Some(Angles::new(spec, usize::MAX, n_ctx)),
-            RopeScaling::Unscaled
-            | RopeScaling::Linear { .. }
-            | RopeScaling::Llama3 { .. }
-            | RopeScaling::Yarn { .. }
-            | RopeScaling::Divisors { .. }
-            | RopeScaling::Proportional { .. } => None,
-        };
+        let long = spec
+            .original_context()
+            .map(|original| Angles::new(spec, original as usize + 1, n_ctx));
         Self {
             layout: spec.layout,
             factor: spec.attention_factor() as f32,

@@ -5,7 +5,7 @@
 //! do not grow. Latent attention keeps keys and values expanded. Memory of attention:
 //! `4 * n_layers * (n_kv_heads * (d_key + d_value))` bytes per position.
 
-use larql_models::spec::{AttentionSpec, KvSource, Mixer, ModelSpec, RopeScaling, RopeSpec};
+use larql_models::spec::{AttentionSpec, KvSource, LayerSpec, Mixer, ModelSpec};
 
 use crate::error::EngineError;
 use crate::rope::RopeLength;
@@ -247,21 +247,13 @@ fn layer_state(mixer: &Mixer) -> LayerState {
 }
 
 /// Where a second list of frequencies begins, if the layer has one.
-fn original_context(layer: &larql_models::spec::LayerSpec) -> Option<usize> {
+fn original_context(layer: &LayerSpec) -> Option<usize> {
     let rope = match &layer.mixer {
         Mixer::Attention(attention) => attention.rope.as_ref(),
         Mixer::Mla(mla) => mla.rope.as_ref(),
         Mixer::Kda(_) | Mixer::GatedDelta(_) => None,
     };
-    match rope {
-        Some(RopeSpec {
-            scaling: RopeScaling::LongRope {
-                original_context, ..
-            },
-            ..
-        }) => Some(*original_context as usize),
-        Some(_) | None => None,
-    }
+    rope?.original_context().map(|original| original as usize)
 }
 
 impl KvRows {

@@ -583,7 +583,7 @@ fn stored_format(
                     return Err(dtype_error(info));
                 }
             }
-            if layout.cols % 32 != 0 {
+            if !layout.cols.is_multiple_of(32) {
                 return Err(shape_error(info, &layout.shape));
             }
             Ok(Format::Mxfp4)

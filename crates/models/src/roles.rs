@@ -6,8 +6,8 @@
 use std::fmt;
 
 use crate::spec::{
-    AttentionBias, BlockShape, Ffn, FfnPart, FfnSpec, KvSource, LayerSpec, Mixer, ModelSpec,
-    MoeSpec, NormKind, NormSpec, NormWeight, QkNorm, RouterInput,
+    AttentionBias, AttentionSpec, BlockShape, Ffn, FfnPart, FfnSpec, KvSource, LayerSpec, Mixer,
+    ModelSpec, MoeSpec, NormKind, NormSpec, NormWeight, QkNorm, RouterInput,
 };
 
 /// What a tensor is for.
@@ -673,69 +673,73 @@ fn layer_tensors(list: &mut Needs, spec: &ModelSpec, idx: usize, layer: &LayerSp
     }
 }
 
+fn attention_tensors(at: &mut LayerNeeds<'_>, attn: &AttentionSpec) {
+    use LayerTensor as T;
+    let d_model = at.d_model;
+    let d_head = u64::from(attn.d_head);
+    let (q, kv) = (
+        u64::from(attn.n_heads) * d_head,
+        u64::from(attn.n_kv_heads) * d_head,
+    );
+    let (has_k, has_v) = match attn.kv {
+        KvSource::Own => (true, true),
+        KvSource::KeyIsValue => (true, false),
+        KvSource::SharedFrom(_) => (false, false),
+    };
+    let (qkv_bias, o_bias) = match attn.bias {
+        AttentionBias::Absent => (false, false),
+        AttentionBias::Qkv => (true, false),
+        AttentionBias::Qkvo => (true, true),
+    };
+    at.roped(T::Q, vec![q, d_model], attn.d_head);
+    if attn.gated {
+        at.plain(T::OutGate, vec![q, d_model]);
+    }
+    if has_k {
+        at.roped(T::K, vec![kv, d_model], attn.d_head);
+    }
+    if has_v {
+        at.plain(T::V, vec![kv, d_model]);
+    }
+    at.plain(T::O, vec![d_model, q]);
+    if qkv_bias {
+        at.roped(T::QBias, vec![q], attn.d_head);
+        if has_k {
+            at.roped(T::KBias, vec![kv], attn.d_head);
+        }
+        if has_v {
+            at.plain(T::VBias, vec![kv]);
+        }
+    }
+    if o_bias {
+        at.plain(T::OBias, vec![d_model]);
+    }
+    let (norm, q_width, k_width) = match attn.qk_norm {
+        QkNorm::Absent => (None, 0, 0),
+        QkNorm::PerHead(norm) => (Some(norm), d_head, d_head),
+        QkNorm::FullWidth(norm) => (Some(norm), q, kv),
+    };
+    if let Some(norm) = norm {
+        at.norm(T::QNorm, q_width, norm);
+        if has_k {
+            at.norm(T::KNorm, k_width, norm);
+        }
+    }
+    if let Some(norm) = attn.v_norm
+        && has_k
+    {
+        at.norm(T::VNorm, d_head, norm);
+    }
+    if attn.sinks {
+        at.plain(T::Sinks, vec![u64::from(attn.n_heads)]);
+    }
+}
+
 fn mixer_tensors(at: &mut LayerNeeds<'_>, mixer: &Mixer) {
     use LayerTensor as T;
     let d_model = at.d_model;
     match mixer {
-        Mixer::Attention(attn) => {
-            let d_head = u64::from(attn.d_head);
-            let (q, kv) = (
-                u64::from(attn.n_heads) * d_head,
-                u64::from(attn.n_kv_heads) * d_head,
-            );
-            let (has_k, has_v) = match attn.kv {
-                KvSource::Own => (true, true),
-                KvSource::KeyIsValue => (true, false),
-                KvSource::SharedFrom(_) => (false, false),
-            };
-            let (qkv_bias, o_bias) = match attn.bias {
-                AttentionBias::Absent => (false, false),
-                AttentionBias::Qkv => (true, false),
-                AttentionBias::Qkvo => (true, true),
-            };
-            at.roped(T::Q, vec![q, d_model], attn.d_head);
-            if attn.gated {
-                at.plain(T::OutGate, vec![q, d_model]);
-            }
-            if has_k {
-                at.roped(T::K, vec![kv, d_model], attn.d_head);
-            }
-            if has_v {
-                at.plain(T::V, vec![kv, d_model]);
-            }
-            at.plain(T::O, vec![d_model, q]);
-            if qkv_bias {
-                at.roped(T::QBias, vec![q], attn.d_head);
-                if has_k {
-                    at.roped(T::KBias, vec![kv], attn.d_head);
-                }
-                if has_v {
-                    at.plain(T::VBias, vec![kv]);
-                }
-            }
-            if o_bias {
-                at.plain(T::OBias, vec![d_model]);
-            }
-            let (norm, q_width, k_width) = match attn.qk_norm {
-                QkNorm::Absent => (None, 0, 0),
-                QkNorm::PerHead(norm) => (Some(norm), d_head, d_head),
-                QkNorm::FullWidth(norm) => (Some(norm), q, kv),
-            };
-            if let Some(norm) = norm {
-                at.norm(T::QNorm, q_width, norm);
-                if has_k {
-                    at.norm(T::KNorm, k_width, norm);
-                }
-            }
-            if let Some(norm) = attn.v_norm
-                && has_k
-            {
-                at.norm(T::VNorm, d_head, norm);
-            }
-            if attn.sinks {
-                at.plain(T::Sinks, vec![u64::from(attn.n_heads)]);
-            }
-        }
+        Mixer::Attention(attn) => attention_tensors(at, attn),
         Mixer::Mla(mla) => {
             let heads = u64::from(mla.n_heads);
             let (nope, rope) = (u64::from(mla.d_nope), u64::from(mla.d_rope));

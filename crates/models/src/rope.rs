@@ -84,6 +84,21 @@ impl RopeSpec {
         }
     }
 
+    /// Longest sequence that the first of two lists of frequencies is for, where there are two.
+    pub fn original_context(&self) -> Option<u32> {
+        match &self.scaling {
+            RopeScaling::LongRope {
+                original_context, ..
+            } => Some(*original_context),
+            RopeScaling::Unscaled
+            | RopeScaling::Linear { .. }
+            | RopeScaling::Llama3 { .. }
+            | RopeScaling::Yarn { .. }
+            | RopeScaling::Divisors { .. }
+            | RopeScaling::Proportional { .. } => None,
+        }
+    }
+
     /// Factor on cos and sin.
     pub fn attention_factor(&self) -> f64 {
         match &self.scaling {

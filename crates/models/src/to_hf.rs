@@ -218,7 +218,6 @@ impl Checkpoint {
 }
 
 /// The family's layouts, and how its folders store the values of roles.
-#[expect(clippy::type_complexity, reason = "the two halves of one answer")]
 fn layouts(
     checkpoint: &Checkpoint,
     exists: &dyn Fn(&str) -> bool,

@@ -15,6 +15,8 @@ fn help_lists_the_commands() {
     Commands:
       demo      Guided tour on the model that comes with the program
       extract   Make a vindex of a checkpoint; prints what became of every tensor
+      export    Write a model as a GGUF file or a Hugging Face folder
+      quantize  Write a model as a GGUF file in smaller types
       show      What is inside a model; reads headers only
       verify    Whether a vindex is intact
       run       Continue a prompt

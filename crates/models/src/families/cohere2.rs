@@ -2,8 +2,8 @@
 
 use super::decoder::{
     GGUF_WINDOW_KEYS, Plain, Sizes, activation_or, attentions, flagged_bias, gguf_bias,
-    gguf_finish, gguf_needed, gguf_needed_window, gguf_windows, head_share, layer_norm,
-    layer_windows, sizes_from_config, sizes_from_gguf,
+    gguf_finish, gguf_needed, gguf_needed_window, gguf_windows, head_share, layer_windows,
+    mean_norm, sizes_from_config, sizes_from_gguf,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, HfNames, names};
@@ -113,7 +113,7 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
 fn decoder(found: Found) -> ModelSpec {
     let norm = NormSpec {
         kind: NormKind::Layer,
-        ..layer_norm(found.eps)
+        ..mean_norm(found.eps)
     };
     let mut spec = Plain {
         family: "cohere2",

@@ -111,7 +111,7 @@ pub(super) fn rms(eps: f32) -> NormSpec {
 }
 
 /// A layer norm with a bias.
-pub(super) fn layer_norm(eps: f32) -> NormSpec {
+pub(super) fn mean_norm(eps: f32) -> NormSpec {
     NormSpec {
         kind: NormKind::LayerWithBias,
         eps,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::decoder::{
     Plain, Sizes, activation_or, attentions, check_sizes, gguf_finish, gguf_needed, gguf_u32,
-    layer_norm, same_u32, sizes_from_gguf, without_gate,
+    mean_norm, same_u32, sizes_from_gguf, without_gate,
 };
 use super::{Family, GgufFacts, GgufRopeRows, HfNames, Ignored};
 use crate::config::RawConfig;
@@ -152,7 +152,7 @@ fn decoder(found: Found) -> ModelSpec {
     let mut spec = Plain {
         family: "gpt2",
         sizes: found.sizes,
-        norm: layer_norm(found.eps),
+        norm: mean_norm(found.eps),
         attention_bias: AttentionBias::Qkvo,
         mlp_bias: true,
         activation: found.activation,

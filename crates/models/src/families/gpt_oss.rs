@@ -40,16 +40,17 @@ const RULES: &[Rule] = &[
     Rule::layer(&[T::Sinks], "self_attn.sinks"),
     Rule::layer(&[T::Router], "mlp.router.weight"),
     Rule::layer(&[T::RouterBias], "mlp.router.bias"),
-    Rule::experts(&[E::Gate, E::Up], "mlp.experts.gate_up_proj")
-        .alternating()
-        .columns(),
+    // Packed first: experts that are packed stay so.
     Rule::experts(&[E::Gate, E::Up], "mlp.experts.gate_up_proj_blocks")
         .alternating()
         .mxfp4_pairs("mlp.experts.gate_up_proj_scales"),
+    Rule::experts(&[E::Gate, E::Up], "mlp.experts.gate_up_proj")
+        .alternating()
+        .columns(),
     Rule::experts(&[E::GateBias, E::UpBias], "mlp.experts.gate_up_proj_bias").alternating(),
-    Rule::experts(&[E::Down], "mlp.experts.down_proj").columns(),
     Rule::experts(&[E::Down], "mlp.experts.down_proj_blocks")
         .mxfp4_pairs("mlp.experts.down_proj_scales"),
+    Rule::experts(&[E::Down], "mlp.experts.down_proj").columns(),
     Rule::experts(&[E::DownBias], "mlp.experts.down_proj_bias"),
 ];
 

@@ -1,7 +1,7 @@
 //! Phi 1, 1.5 and 2: one layer norm feeds attention and a plain FFN, part of a head turns, and everything has a bias.
 
 use super::decoder::{
-    Plain, Sizes, activation_or, attentions, gguf_finish, gguf_needed, head_share, layer_norm,
+    Plain, Sizes, activation_or, attentions, gguf_finish, gguf_needed, head_share, mean_norm,
     sizes_from_config, sizes_from_gguf, without_gate,
 };
 use super::rope::{self, RopeClass};
@@ -98,7 +98,7 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
 }
 
 fn decoder(found: Found) -> ModelSpec {
-    let norm = layer_norm(found.eps);
+    let norm = mean_norm(found.eps);
     let mut spec = Plain {
         family: "phi",
         sizes: found.sizes,

@@ -50,18 +50,21 @@ pub(super) const QWEN3_NEXT: Family = Family {
 };
 
 const MIXERS: &[Rule] = &[
-    Rule::layer(&[T::Q, T::OutGate], "self_attn.q_proj.weight").grouped(heads),
+    Rule::layer(&[T::Q, T::OutGate], "self_attn.q_proj.weight")
+        .grouped(heads)
+        .only(is_attention),
     Rule::layer(
         &[T::Q, T::K, T::V, T::OutGate],
         "linear_attn.in_proj_qkvz.weight",
     )
-    .grouped(heads),
+    .grouped(heads)
+    .only(is_delta),
     Rule::layer(&[T::Beta, T::Decay], "linear_attn.in_proj_ba.weight").grouped(heads),
     Rule::layer(&[T::ConvQ, T::ConvK, T::ConvV], "linear_attn.conv1d.weight").conv(),
     Rule::layer(&[T::DecayRate], "linear_attn.A_log"),
     Rule::layer(&[T::DecayBias], "linear_attn.dt_bias"),
     Rule::layer(&[T::OutNorm], "linear_attn.norm.weight"),
-    Rule::layer(&[T::O], "linear_attn.out_proj.weight"),
+    Rule::layer(&[T::O], "linear_attn.out_proj.weight").only(is_delta),
 ];
 
 const GGUF: &[Rule] = &[

@@ -2,7 +2,7 @@
 
 use super::decoder::{
     Plain, Sizes, activation_or, flagged_bias, gguf_bias, gguf_finish, gguf_needed, head_share,
-    layer_norm, sizes_from_gguf, sizes_with_kv,
+    mean_norm, sizes_from_gguf, sizes_with_kv,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
@@ -77,7 +77,7 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
 }
 
 fn decoder(found: Found) -> ModelSpec {
-    let norm = layer_norm(found.eps);
+    let norm = mean_norm(found.eps);
     let mut spec = Plain {
         family: "stablelm",
         sizes: found.sizes,

@@ -2,7 +2,7 @@
 
 use super::decoder::{
     Plain, Sizes, activation_or, attentions, gguf_bias, gguf_finish, gguf_needed, gguf_window,
-    head_share, layer_norm, sizes_from_gguf, sizes_with_kv, without_gate,
+    head_share, mean_norm, sizes_from_gguf, sizes_with_kv, without_gate,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, HfNames, names};
@@ -108,7 +108,7 @@ fn decoder(found: Found) -> ModelSpec {
     let mut spec = Plain {
         family: "starcoder2",
         sizes: found.sizes,
-        norm: layer_norm(found.eps),
+        norm: mean_norm(found.eps),
         attention_bias: found.attention_bias,
         mlp_bias: found.mlp_bias,
         activation: found.activation,
