@@ -16,6 +16,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from statistics import NormalDist
 
 try:
     import torch
@@ -130,15 +131,16 @@ PEERS = {
     # The attention scale is head_dim^-0.5.
     "gemma2": dict(query_pre_attn_scalar=D_HEAD),
     "gemma3": dict(query_pre_attn_scalar=D_HEAD),
-    # The sizes of the published models are built in; 20 layers have keys and values of their own.
+    # The sizes of the published models are built in, and 20 layers have keys and values of their own. So is the share of
+    # features that the first layers cut off, by the deviation of a sample: (n / (n - 1))^0.5 of the population's.
     "gemma3n": dict(
         altup_num_inputs=4, laurel_rank=64, hidden_size_per_layer_input=256, num_kv_shared_layers=0,
-        activation_sparsity_pattern=[0.95] * N_LAYERS),
+        activation_sparsity_pattern=[NormalDist().cdf(NormalDist().inv_cdf(0.95) * (D_MLP / (D_MLP - 1)) ** 0.5)] * N_LAYERS),
     # The ends of the ramp are whole dimensions.
     "gpt-oss": dict(rope_parameters=rope(150000.0, "yarn", **{**YARN, "truncate": True})),
     "gpt-oss-mxfp4": dict(hidden_size=64, intermediate_size=96, rope_parameters=rope(150000.0, "yarn", **{**YARN, "truncate": True})),
-    # The linear layers have as many heads as the others.
-    "kimi-linear": dict(linear_num_heads=N_HEADS),
+    # The linear layers have as many heads as the others, and their queries and keys the epsilon of the norms.
+    "kimi-linear": dict(linear_num_heads=N_HEADS, rms_norm_eps=1e-6),
     "mistral-sliding": dict(sliding_window=None),
     "olmoe": dict(num_key_value_heads=N_HEADS),
     # Every layer has experts.
@@ -344,7 +346,7 @@ def main():
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--noise", nargs="+", type=Path, metavar="FOLDER")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     if args.noise:
         for folder in args.noise:

@@ -60,6 +60,9 @@ enum Task {
         /// A folder of vocabularies with recorded ids, for the tokenizer suite
         #[arg(long)]
         vocabularies: Option<PathBuf>,
+        /// A GGUF file to take through a vindex and a Hugging Face folder
+        #[arg(long)]
+        gguf: Option<PathBuf>,
     },
     /// Compare a model with prompts whose logits another program computed
     Golden {
@@ -110,7 +113,14 @@ fn main() -> ExitCode {
             larql,
             families,
             vocabularies,
-        } => conformance::peers(&python, larql, &families, vocabularies.as_deref()),
+            gguf,
+        } => conformance::peers(
+            &python,
+            larql,
+            &families,
+            vocabularies.as_deref(),
+            gguf.as_deref(),
+        ),
         Task::Golden { model, golden } => conformance::golden(&model, &golden),
         Task::Tokens { model, cases } => conformance::tokens(&model, &cases),
         Task::Facts { model, reference } => conformance::facts(&model, &reference),

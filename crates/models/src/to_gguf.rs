@@ -35,6 +35,10 @@ const ROPE_DIVISORS: &str = "rope_freqs.weight";
 const ROPE_LONG: &str = "rope_factors_long.weight";
 const ROPE_SHORT: &str = "rope_factors_short.weight";
 
+/// The embedding, and the head that is not it.
+const EMBEDDING: &str = "token_embd.weight";
+const HEAD: &str = "output.weight";
+
 /// A tensor that belongs to RoPE, with its values.
 type RopeTable = (&'static str, Vec<f32>);
 
@@ -46,6 +50,8 @@ const STANDSTILL: f32 = 1e30;
 pub enum GgufContent {
     /// All that the forward pass needs.
     Whole,
+    /// The same with what llama.cpp wants besides; see [`GgufPlan::peer_notes`].
+    Portable,
     /// All but the attention projections, their biases and the norms on queries and keys.
     WithoutAttention,
 }
@@ -54,7 +60,7 @@ impl GgufContent {
     /// Whether a file with this content has the tensor.
     pub fn includes(self, role: TensorRole) -> bool {
         match (self, role) {
-            (Self::Whole, _) => true,
+            (Self::Whole | Self::Portable, _) => true,
             (Self::WithoutAttention, TensorRole::Layer(_, tensor)) => !is_mixer(tensor),
             (Self::WithoutAttention, _) => true,
         }
@@ -68,6 +74,9 @@ pub struct GgufPlan {
     alignment: u32,
     tensors: Vec<Planned>,
     differences: Vec<String>,
+    peer_notes: Vec<String>,
+    /// Whether it has a tensor that the checkpoint has not.
+    has_more: bool,
     /// Head widths by which the file interleaves rows.
     interleaved: HashMap<TensorRole, u32>,
 }
@@ -119,16 +128,55 @@ impl GgufPlan {
     /// # Errors
     /// If the spec has an axis without tensor list, or a tensor cannot be stored.
     pub fn new(checkpoint: &Checkpoint, content: GgufContent) -> Result<Self, ModelError> {
-        match checkpoint.container() {
-            Container::Gguf(file) => Self::of_gguf(checkpoint, file, content),
+        let mut plan = match checkpoint.container() {
+            Container::Gguf(file) => Self::of_gguf(checkpoint, file, content)?,
             Container::HuggingFace(folder) => {
                 let name = folder
                     .path
                     .file_name()
                     .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-                Self::of_folder(checkpoint, &name, content)
+                Self::of_folder(checkpoint, &name, content)?
             }
+        };
+        if content == GgufContent::Portable {
+            plan.peer_notes = families::reads_otherwise(checkpoint.spec());
+            plan.add_wanted_head(checkpoint)?;
         }
+        Ok(plan)
+    }
+
+    /// Stores the embedding once more where llama.cpp asks for a head and the model has none of its own.
+    fn add_wanted_head(&mut self, checkpoint: &Checkpoint) -> Result<(), ModelError> {
+        let spec = checkpoint.spec();
+        if !spec.head.tied
+            || !families::wants_head(spec)
+            || self.tensors().any(|info| info.name == HEAD)
+        {
+            return Ok(());
+        }
+        let Some(at) = self.tensors().position(|info| info.name == EMBEDDING) else {
+            return Ok(());
+        };
+        let Planned { info, content } = self.tensors[at].clone();
+        let content = match content {
+            Content::Roles(layout, format) => Content::Roles(layout, format),
+            Content::Stored => {
+                let mut layouts = checkpoint.layouts().iter();
+                let layout = layouts.find(|layout| layout.name == EMBEDDING);
+                match (layout, format_of(info.dtype)) {
+                    (Some(layout), Some(format)) => Content::Roles(layout.clone(), format),
+                    (None, _) | (_, None) => return Ok(()),
+                }
+            }
+            Content::Numbers(values) => Content::Numbers(values),
+        };
+        let info = TensorInfo::new(HEAD, info.dtype, info.shape)?;
+        self.tensors.insert(at + 1, Planned { info, content });
+        self.has_more = true;
+        self.peer_notes.push(format!(
+            "{HEAD} repeats the embedding, since llama.cpp asks for a head in this architecture"
+        ));
+        Ok(())
     }
 
     fn of_gguf(
@@ -162,6 +210,8 @@ impl GgufPlan {
             alignment: file.alignment(),
             tensors,
             differences: vec![],
+            peer_notes: vec![],
+            has_more: false,
             interleaved: interleaved(checkpoint)?,
         })
     }
@@ -196,6 +246,8 @@ impl GgufPlan {
             alignment: DEFAULT_ALIGNMENT,
             tensors,
             differences,
+            peer_notes: vec![],
+            has_more: false,
             interleaved: interleaved(checkpoint)?,
         })
     }
@@ -333,6 +385,17 @@ impl GgufPlan {
     /// Empty for a GGUF source, whose metadata are not ours.
     pub fn differences(&self) -> &[String] {
         &self.differences
+    }
+
+    /// What llama.cpp makes otherwise of the model whatever its file says, in sentences that begin with `llama.cpp`, and what
+    /// the file has for its sake; only for [`GgufContent::Portable`].
+    pub fn peer_notes(&self) -> &[String] {
+        &self.peer_notes
+    }
+
+    /// Whether the file gets a tensor that the checkpoint has not.
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// Writes the header; the tensors follow in order, by [`Self::write_tensor`].

@@ -75,13 +75,13 @@ pub fn export_gguf(
     let path = staged.path().to_owned();
     drop(staged);
     let guard = RemoveOnDrop(path.clone());
-    let (n_tensors, notes) = match (source.checkpoint.container(), quantization) {
-        (Container::Gguf(file), None) if file.paths().len() == 1 => {
+    let (plan, notes) = planned(source.checkpoint, GgufContent::Portable, quantization)?;
+    let n_tensors = match (source.checkpoint.container(), quantization) {
+        (Container::Gguf(file), None) if file.paths().len() == 1 && !plan.has_more() => {
             copy_file(&file.paths()[0], &path, out, &mut reporter)?;
-            (file.tensors().len(), vec![])
+            file.tensors().len()
         }
         (Container::Gguf(_) | Container::HuggingFace(_), _) => {
-            let (plan, notes) = planned(source.checkpoint, GgufContent::Whole, quantization)?;
             let team = quantization.map(|_| RefCell::new(Team::new(n_threads)));
             stream(
                 &plan,
@@ -91,7 +91,7 @@ pub fn export_gguf(
                 team.as_ref(),
                 &mut reporter,
             )?;
-            (plan.tensors().len(), notes)
+            plan.tensors().len()
         }
     };
     let size = fs::metadata(&path)

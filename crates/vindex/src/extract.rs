@@ -24,6 +24,7 @@ use larql_models::{Checkpoint, Container, ModelError};
 use tempfile::TempDir;
 
 use crate::Progress;
+use crate::background::Digests;
 use crate::digest::{Hashed, Reporter, hash_bytes, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::manifest::{
@@ -121,6 +122,7 @@ pub fn extract(
         out,
         reporter: Reporter { call: progress },
     };
+    let digests = job.source_digests();
     let weights = job.weights()?;
     let (tokenizer_file, entry) = job.tokenizer(tokenizer)?;
     let (kept_file, kept) = job.kept()?;
@@ -146,7 +148,7 @@ pub fn extract(
         level: options.level,
         files,
         tokenizer: entry,
-        source: job.source_entry(&weights.hashed, &kept)?,
+        source: job.source_entry(&weights.hashed, digests, &kept)?,
         ignored: ignored(source),
         notes,
         spec: source.spec().clone(),
@@ -478,54 +480,61 @@ impl Job<'_> {
         Ok(size)
     }
 
-    fn source_entry(&mut self, weights: &Hashed, kept: &[String]) -> Result<Source, VindexError> {
-        let origin = self.source.origin();
-        let real = fs::canonicalize(origin).unwrap_or_else(|_| origin.to_owned());
-        let name = file_name(&real);
+    /// Files of the source whose digests are not those of our own weights.
+    fn digested_paths(&self) -> &[PathBuf] {
         match self.source.container() {
             Container::Gguf(file) => {
-                let paths = file.paths();
-                let taken = paths.len() == 1
+                let taken = file.paths().len() == 1
                     && self.level != Level::Browse
                     && self.options.quantization.is_none();
-                let files = if taken {
-                    vec![entry(file_name(&paths[0]), weights)]
-                } else {
-                    self.hash_all(paths)?
-                };
-                Ok(Source {
-                    kind: SourceKind::Gguf,
-                    name,
-                    files,
-                    texts: vec![],
-                    tensors: vec![],
-                })
+                if taken { &[] } else { file.paths() }
+            }
+            Container::HuggingFace(folder) => folder.weights.paths(),
+        }
+    }
+
+    /// Begins to compute the digests of the source, beside the writing of the weights.
+    fn source_digests(&self) -> Digests {
+        Digests::start(self.digested_paths().to_vec())
+    }
+
+    fn source_entry(
+        &mut self,
+        weights: &Hashed,
+        digests: Digests,
+        kept: &[String],
+    ) -> Result<Source, VindexError> {
+        let origin = self.source.origin();
+        let real = fs::canonicalize(origin).unwrap_or_else(|_| origin.to_owned());
+        let hashed = digests.finish(&mut self.reporter)?;
+        let mut files: Vec<FileEntry> = self
+            .digested_paths()
+            .iter()
+            .zip(&hashed)
+            .map(|(path, hashed)| entry(file_name(path), hashed))
+            .collect();
+        let (kind, texts, tensors) = match self.source.container() {
+            Container::Gguf(file) => {
+                if files.is_empty() {
+                    files.push(entry(file_name(&file.paths()[0]), weights));
+                }
+                (SourceKind::Gguf, vec![], vec![])
             }
             Container::HuggingFace(folder) => {
-                let files = self.hash_all(folder.weights.paths())?;
                 let (texts, tensors) = match self.level {
                     Level::Browse | Level::Inference => (vec![], vec![]),
                     Level::All => (texts(&folder.path)?, source_tensors(&folder.weights, kept)),
                 };
-                Ok(Source {
-                    kind: SourceKind::HuggingFace,
-                    name,
-                    files,
-                    texts,
-                    tensors,
-                })
+                (SourceKind::HuggingFace, texts, tensors)
             }
-        }
-    }
-
-    fn hash_all(&mut self, paths: &[PathBuf]) -> Result<Vec<FileEntry>, VindexError> {
-        paths
-            .iter()
-            .map(|path| {
-                let hashed = hash_file(path, "digest of the source", &mut self.reporter)?;
-                Ok(entry(file_name(path), &hashed))
-            })
-            .collect()
+        };
+        Ok(Source {
+            kind,
+            name: file_name(&real),
+            files,
+            texts,
+            tensors,
+        })
     }
 }
 
@@ -596,7 +605,7 @@ pub(crate) fn planned(
     quantization: Option<Quantization>,
 ) -> Result<(GgufPlan, Vec<String>), VindexError> {
     let mut plan = GgufPlan::new(source, content)?;
-    let mut notes = plan.differences().to_vec();
+    let mut notes = [plan.differences(), plan.peer_notes()].concat();
     if let Container::HuggingFace(folder) = source.container() {
         match folder.gguf_tokenizer(source.spec().d_vocab)? {
             None => {}

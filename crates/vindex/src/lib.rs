@@ -8,6 +8,7 @@
 //! the manifest does not state is not there, and what it states is checked.
 #![forbid(unsafe_code)]
 
+mod background;
 mod digest;
 mod error;
 mod export;

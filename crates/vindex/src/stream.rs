@@ -11,6 +11,7 @@ use larql_kernels::Team;
 use larql_models::to_gguf::GgufPlan;
 use larql_models::{Checkpoint, Container, ModelError};
 
+use crate::background::WriteBack;
 use crate::digest::{Hashed, HashingWriter, Reporter};
 use crate::error::{VindexError, io_error};
 
@@ -55,6 +56,7 @@ pub(crate) fn watched(
 ) -> Result<Hashed, VindexError> {
     let file = File::create_new(path).map_err(io_error(shown, "create"))?;
     let mut watched = Watched {
+        write_back: WriteBack::of(&file),
         out: HashingWriter::new(file),
         reporter,
         done: 0,
@@ -62,7 +64,13 @@ pub(crate) fn watched(
         stop: None,
     };
     let result = write(BufWriter::with_capacity(BUFFER_BYTES, &mut watched));
-    let Watched { out, stop, .. } = watched;
+    let Watched {
+        out,
+        stop,
+        write_back,
+        ..
+    } = watched;
+    drop(write_back);
     match stop {
         Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: STAGE }),
         Some(Stop::Failed(error)) => return Err(io_error(shown, "write")(error)),
@@ -130,6 +138,7 @@ enum Stop {
 /// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
 pub(crate) struct Watched<'r, 'c> {
     out: HashingWriter<File>,
+    write_back: WriteBack,
     reporter: &'r mut Reporter<'c>,
     done: u64,
     total: u64,
@@ -151,6 +160,7 @@ impl Write for Watched<'_, '_> {
         match self.out.write(bytes) {
             Ok(n) => {
                 self.done += n as u64;
+                self.write_back.wrote(n as u64);
                 Ok(n)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),

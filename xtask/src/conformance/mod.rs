@@ -86,8 +86,15 @@ pub(crate) fn peers(
     larql: Option<PathBuf>,
     families: &[String],
     vocabularies: Option<&Path>,
+    gguf: Option<&Path>,
 ) -> Result<()> {
-    let checked = peers::run(&peers::Peers::find(python, larql)?, families);
+    let peers = peers::Peers::find(python, larql)?;
+    let checked = peers::run(&peers, families);
+    let whole = gguf.map_or(Ok(()), |file| roundtrip::gguf(&peers, file));
+    if let Err(error) = &whole {
+        println!("{error:#}");
+    }
+    let checked = checked.and(whole);
     let Some(folder) = vocabularies else {
         println!("tokenizers: not checked; name a folder with --vocabularies");
         return checked;

@@ -1,7 +1,8 @@
 //! Every family's exported GGUF, run by llama.cpp and by us, against the reference's logits.
 //!
-//! The reference is the golden file of each parity fixture. What llama.cpp cannot express of a fixture is listed here
-//! with the reason; such a row is shown, and fails only for the positions that llama.cpp does get right.
+//! The reference is the golden file of each parity fixture. Where the export itself says that llama.cpp reads the model
+//! otherwise, its answer is shown and not judged, and the same model with the fact that llama.cpp has built in stands in
+//! for it: `tools/golden/make_golden.py --peers` makes it anew.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -14,6 +15,7 @@ use larql_engine::{
     Interrupt, Model, Profile, Runtime, SequenceInput, SequenceState, WantedLogits, argmax, forward,
 };
 use larql_models::Checkpoint;
+use serde_json::Value;
 
 use super::python::{Python, Rows};
 use super::roundtrip;
@@ -22,63 +24,15 @@ use crate::process;
 /// Largest `max |ours - reference| / max |reference|` of our logits from the exported file.
 const OURS_REL_MAX: f64 = 1e-4;
 
-/// What llama.cpp can do with a fixture.
-#[derive(Clone, Copy)]
-enum Reach {
-    /// Everything: every position's best token must be the reference's.
-    Whole,
-    /// Positions from the count on need something it lacks.
-    First(usize, &'static str),
-    /// It computes something slightly else everywhere; shown, not judged.
-    Other(&'static str),
-    /// It does not load the file.
-    Nothing(&'static str),
-}
+/// The same of llama.cpp's: it takes GELU from a table of 16-bit floats.
+const PEER_REL_MAX: f64 = 5e-3;
 
-/// Fixtures that llama.cpp cannot run in full.
-const LIMITS: &[(&str, Reach)] = &[
-    (
-        "gemma2",
-        Reach::Other("takes the attention scale from the head width only"),
-    ),
-    (
-        "gemma3",
-        Reach::Other("takes the attention scale from the head width only"),
-    ),
-    (
-        "gemma3n",
-        Reach::Nothing("has the sizes of the two published models built in"),
-    ),
-    ("gpt-oss", Reach::Other("rounds the bounds of YaRN's ramp")),
-    (
-        "gpt-oss-mxfp4",
-        Reach::Other("rounds the bounds of YaRN's ramp"),
-    ),
-    (
-        "kimi-linear",
-        Reach::Nothing("has as many linear heads as attention heads"),
-    ),
-    (
-        "mistral-sliding",
-        Reach::First(9, "has no window in this family"),
-    ),
-    (
-        "olmoe",
-        Reach::Nothing("expects as many K/V heads as heads"),
-    ),
-    (
-        "qwen3-moe",
-        Reach::Nothing("expects experts in every layer"),
-    ),
-    (
-        "qwen3-next",
-        Reach::Nothing("expects key and value heads of one width"),
-    ),
-    (
-        "starcoder2",
-        Reach::First(9, "has no window in this family"),
-    ),
-];
+/// How an export's sentences about llama.cpp begin, and how one about a file that it refuses ends.
+const PEER_NOTE: &str = "llama.cpp ";
+const REFUSED_NOTE: &str = "does not load this file";
+
+/// What an export says where our own reader needs more than the file.
+const ALONE_NOTE: &str = "the weights file alone";
 
 /// The programs that take part.
 pub(crate) struct Peers {
@@ -106,18 +60,72 @@ impl Peers {
         process::stdout(Command::new(&self.larql).arg("--quiet").args(arguments)).map(drop)
     }
 
+    /// Exports a model as a GGUF file; what the export says about it.
+    fn export_gguf(&self, model: &Path, out: &Path) -> Result<Vec<String>> {
+        let mut command = Command::new(&self.larql);
+        command
+            .args(["--quiet", "--format", "json", "export"])
+            .arg(model);
+        let printed = process::stdout(command.args(["--to", "gguf", "-o"]).arg(out))?;
+        let report: Value = serde_json::from_str(&printed).context("the export printed no JSON")?;
+        let notes = report["notes"]
+            .as_array()
+            .context("an export without notes")?;
+        Ok(notes
+            .iter()
+            .filter_map(|note| note.as_str().map(str::to_owned))
+            .collect())
+    }
+
     pub(super) fn python(&self) -> &Python {
         &self.python
     }
 }
 
-/// One fixture's outcome.
+/// What llama.cpp makes of an exported model.
+#[derive(Debug, Clone, PartialEq)]
+enum Verdict {
+    /// The same as the reference.
+    Equal,
+    /// Something else, as the export says in these sentences.
+    NotExpressible(Vec<String>),
+    /// What should not be.
+    Failed(Vec<String>),
+}
+
+/// One model's outcome.
 struct Row {
-    verdict: String,
-    failed: bool,
+    verdict: Verdict,
     agreement: String,
     peer_rel: Option<f64>,
     ours_rel: Option<f64>,
+}
+
+impl Row {
+    fn failed(what: &anyhow::Error) -> Self {
+        Self {
+            verdict: Verdict::Failed(vec![format!("{what:#}")]),
+            agreement: "-".to_owned(),
+            peer_rel: None,
+            ours_rel: None,
+        }
+    }
+
+    fn print(&self, name: &str) {
+        let show =
+            |rel: Option<f64>| rel.map_or_else(|| "-".to_owned(), |rel| format!("{rel:.1e}"));
+        let verdict = match &self.verdict {
+            Verdict::Equal => "equal".to_owned(),
+            Verdict::NotExpressible(notes) => format!("not expressible: {}", notes.join("; ")),
+            Verdict::Failed(failures) => format!("FAILED: {}", failures.join("; ")),
+        };
+        println!(
+            "{name:<22} {:>7} {:>10} {:>10}  {verdict}",
+            self.agreement,
+            show(self.peer_rel),
+            show(self.ours_rel),
+        );
+    }
 }
 
 /// Checks the families named, or all, then Atlas through every format.
@@ -127,27 +135,16 @@ pub(crate) fn run(peers: &Peers, families: &[String]) -> Result<()> {
     if let Some(unknown) = families.iter().find(|name| !known.contains(name)) {
         bail!("no fixture `{unknown}`; known: {}", known.join(", "));
     }
-    let chosen: Vec<&String> = known
-        .iter()
-        .filter(|name| families.is_empty() || families.contains(name))
-        .collect();
     println!(
-        "{:<16} {:>9} {:>10} {:>10}  verdict",
-        "family", "top-1", "llama.cpp", "ours"
+        "{:<22} {:>7} {:>10} {:>10}  verdict",
+        "model", "top-1", "llama.cpp", "ours"
     );
     let mut failed = Vec::new();
-    for name in chosen {
-        let row = check(peers, name, &root.join(name));
-        let show =
-            |rel: Option<f64>| rel.map_or_else(|| "-".to_owned(), |rel| format!("{rel:.1e}"));
-        println!(
-            "{name:<16} {:>9} {:>10} {:>10}  {}",
-            row.agreement,
-            show(row.peer_rel),
-            show(row.ours_rel),
-            row.verdict
-        );
-        if row.failed {
+    for name in known
+        .iter()
+        .filter(|name| families.is_empty() || families.contains(name))
+    {
+        if !is_met(peers, name, &root.join(name)) {
             failed.push(name.as_str());
         }
     }
@@ -159,6 +156,29 @@ pub(crate) fn run(peers: &Peers, families: &[String]) -> Result<()> {
     }
     ensure!(failed.is_empty(), "not met: {}", failed.join(", "));
     Ok(())
+}
+
+/// Whether llama.cpp computes the fixture as it should, or the model that stands in for it.
+fn is_met(peers: &Peers, name: &str, fixture: &Path) -> bool {
+    // A failure of any step is the row's verdict, so that one fixture does not hide the others.
+    let row = compare(peers, fixture).unwrap_or_else(|error| Row::failed(&error));
+    row.print(name);
+    match row.verdict {
+        Verdict::Equal => true,
+        Verdict::Failed(_) => false,
+        Verdict::NotExpressible(_) => {
+            let row = stand_in(peers, name).unwrap_or_else(|error| Row::failed(&error));
+            row.print(&format!("{name} (peer)"));
+            row.verdict == Verdict::Equal
+        }
+    }
+}
+
+/// Makes the model that llama.cpp can express, and compares it.
+fn stand_in(peers: &Peers, name: &str) -> Result<Row> {
+    let dir = tempfile::tempdir()?;
+    peers.python.make_peer(dir.path(), name)?;
+    compare(peers, &dir.path().join(name))
 }
 
 fn folders(root: &Path) -> Result<Vec<String>> {
@@ -173,32 +193,24 @@ fn folders(root: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A failure of any step is the row's verdict, so that one fixture does not hide the others.
-fn check(peers: &Peers, name: &str, fixture: &Path) -> Row {
-    let reach = LIMITS
-        .iter()
-        .find(|(limited, _)| *limited == name)
-        .map_or(Reach::Whole, |(_, reach)| *reach);
-    compare(peers, fixture, reach).unwrap_or_else(|error| Row {
-        verdict: format!("FAILED: {error:#}"),
-        failed: true,
-        agreement: "-".to_owned(),
-        peer_rel: None,
-        ours_rel: None,
-    })
-}
-
-fn compare(peers: &Peers, fixture: &Path, reach: Reach) -> Result<Row> {
+fn compare(peers: &Peers, fixture: &Path) -> Result<Row> {
     let golden = Golden::open(&fixture.join("golden.safetensors"))?;
     let n = golden.input_ids.len();
     let d_vocab = golden.logits.len() / n;
     let reference: Vec<&[f32]> = golden.logits.chunks_exact(d_vocab).collect();
     let dir = tempfile::tempdir()?;
     let exported = dir.path().join("exported.gguf");
-    let [export, to, gguf, out] = ["export", "--to", "gguf", "-o"].map(Path::new);
-    peers.larql(&[export, fixture, to, gguf, out, &exported])?;
-    let ours = logits(&exported, &golden.input_ids)?;
+    let notes = peers.export_gguf(fixture, &exported)?;
+    let is_whole = !notes.iter().any(|note| note.starts_with(ALONE_NOTE));
+    let ours = logits(
+        if is_whole { &exported } else { fixture },
+        &golden.input_ids,
+    )?;
     let ours_rel = distance(&ours, &reference)?;
+    let theirs = peers.python().llama_cpp(&exported, &golden.input_ids);
+    let theirs =
+        theirs.and_then(|rows| Ok((agreeing(&rows, &reference), distance(&rows, &reference)?)));
+    let mut verdict = judge(&notes, &theirs, n);
     let mut failures = Vec::new();
     if agreeing(&ours, &reference) < n {
         failures.push("our best tokens differ".to_owned());
@@ -206,61 +218,44 @@ fn compare(peers: &Peers, fixture: &Path, reach: Reach) -> Result<Row> {
     if ours_rel > OURS_REL_MAX {
         failures.push(format!("our logits differ by {ours_rel:.1e}"));
     }
-    let theirs = peers.python().llama_cpp(&exported, &golden.input_ids);
-    let (agreement, peer_rel) = match &theirs {
-        Ok(rows) => (
-            format!("{}/{n}", agreeing(rows, &reference)),
-            Some(distance(rows, &reference)?),
-        ),
-        Err(_) => ("-".to_owned(), None),
-    };
-    let note = judge(reach, &theirs, &reference, &mut failures);
-    let failed = !failures.is_empty();
-    let verdict = if failed {
-        format!("FAILED: {}", failures.join("; "))
-    } else {
-        note
-    };
+    if !failures.is_empty() {
+        verdict = Verdict::Failed(failures);
+    }
     Ok(Row {
         verdict,
-        failed,
-        agreement,
-        peer_rel,
+        agreement: theirs
+            .as_ref()
+            .map_or_else(|_| "-".to_owned(), |(equal, _)| format!("{equal}/{n}")),
+        peer_rel: theirs.ok().map(|(_, rel)| rel),
         ours_rel: Some(ours_rel),
     })
 }
 
-/// What to say of llama.cpp's answer; what it should have got right and did not goes to `failures`.
-fn judge(
-    reach: Reach,
-    theirs: &Result<Rows>,
-    reference: &[&[f32]],
-    failures: &mut Vec<String>,
-) -> String {
-    let rows = match (theirs, reach) {
-        (Ok(rows), _) => rows,
-        (Err(_), Reach::Nothing(why)) => return format!("not in llama.cpp, which {why}"),
-        (Err(error), Reach::Whole | Reach::First(..) | Reach::Other(_)) => {
-            failures.push(format!("{error:#}"));
-            return String::new();
+/// Judges llama.cpp's agreement on `n` positions and its distance by what the export says of it.
+fn judge(notes: &[String], theirs: &Result<(usize, f64)>, n: usize) -> Verdict {
+    let said: Vec<String> = notes
+        .iter()
+        .filter(|note| note.starts_with(PEER_NOTE))
+        .cloned()
+        .collect();
+    let is_refused = said.iter().any(|note| note.ends_with(REFUSED_NOTE));
+    let failed = |what: String| Verdict::Failed(vec![what]);
+    match theirs {
+        Err(_) if is_refused => Verdict::NotExpressible(said),
+        Err(error) => failed(format!("{error:#}")),
+        Ok(_) if is_refused => failed(format!(
+            "llama.cpp loads it; the export says: {}",
+            said.join("; ")
+        )),
+        Ok(_) if !said.is_empty() => Verdict::NotExpressible(said),
+        Ok((equal, _)) if *equal < n => {
+            failed(format!("llama.cpp agrees on {equal} of {n} positions"))
         }
-    };
-    let (judged, note) = match reach {
-        Reach::Whole => (reference.len(), "agrees".to_owned()),
-        Reach::First(n, why) => (n, format!("agrees on {n} positions; llama.cpp {why}")),
-        Reach::Other(why) => (0, format!("shown only; llama.cpp {why}")),
-        Reach::Nothing(why) => {
-            failures.push(format!(
-                "llama.cpp runs this now; it was listed because it {why}"
-            ));
-            return String::new();
+        Ok((_, rel)) if *rel > PEER_REL_MAX => {
+            failed(format!("llama.cpp's logits differ by {rel:.1e}"))
         }
-    };
-    let equal = agreeing(&rows[..judged.min(rows.len())], &reference[..judged]);
-    if equal < judged {
-        failures.push(format!("llama.cpp agrees on {equal} of {judged} positions"));
+        Ok(_) => Verdict::Equal,
     }
-    note
 }
 
 /// Our logits of every position.
@@ -334,43 +329,41 @@ mod tests {
     }
 
     #[test]
-    fn only_the_positions_within_reach_are_judged() {
-        let theirs = Ok(rows([0.0, 3.0, -1.0]));
-        let failures = |reach| {
-            let mut failures = Vec::new();
-            judge(reach, &theirs, &REFERENCE, &mut failures);
-            failures
+    fn llama_cpp_is_judged_by_what_the_export_says_of_it() {
+        let verdict = |note: &str, theirs| {
+            let notes: Vec<String> = Some(note.to_owned())
+                .filter(|note| !note.is_empty())
+                .into_iter()
+                .collect();
+            judge(&notes, &theirs, 27)
         };
-        assert_eq!(
-            failures(Reach::Whole),
-            ["llama.cpp agrees on 2 of 3 positions"]
-        );
-        assert!(failures(Reach::First(2, "why")).is_empty());
-        assert!(failures(Reach::Other("why")).is_empty());
-        assert_eq!(failures(Reach::Nothing("why")).len(), 1);
-    }
-
-    #[test]
-    fn a_file_that_llama_cpp_refuses_fails_unless_that_is_listed() {
-        let theirs = Err(anyhow::anyhow!("cannot load"));
-        let mut failures = Vec::new();
-        let note = judge(
-            Reach::Nothing("lacks it"),
-            &theirs,
-            &REFERENCE,
-            &mut failures,
-        );
-        assert_eq!(note, "not in llama.cpp, which lacks it");
-        assert!(failures.is_empty());
-        judge(Reach::First(2, "why"), &theirs, &REFERENCE, &mut failures);
-        assert_eq!(failures, ["cannot load"]);
-    }
-
-    #[test]
-    fn every_limit_is_a_fixtures() {
-        let known = folders(&process::root().join("crates/testkit/data/parity")).unwrap();
-        for (name, _) in LIMITS {
-            assert!(known.iter().any(|fixture| fixture == name), "{name}");
+        let ignores = "llama.cpp ignores the window";
+        let refuses = "llama.cpp expects a router, so it does not load this file";
+        let beside = "output.weight repeats the embedding";
+        assert_eq!(verdict("", Ok((27, 1e-6))), Verdict::Equal);
+        assert_eq!(verdict(beside, Ok((27, 1e-6))), Verdict::Equal);
+        for (note, theirs) in [
+            (ignores, Ok((14, 0.5))),
+            (ignores, Ok((27, 0.5))),
+            (refuses, Err(anyhow::anyhow!("no"))),
+        ] {
+            assert_eq!(
+                verdict(note, theirs),
+                Verdict::NotExpressible(vec![note.to_owned()])
+            );
+        }
+        for (note, theirs) in [
+            ("", Ok((26, 1e-6))),
+            ("", Ok((27, 6e-3))),
+            (beside, Ok((26, 1e-6))),
+            ("", Err(anyhow::anyhow!("no"))),
+            (ignores, Err(anyhow::anyhow!("no"))),
+            (refuses, Ok((27, 1e-6))),
+        ] {
+            assert!(
+                matches!(verdict(note, theirs), Verdict::Failed(_)),
+                "{note}"
+            );
         }
     }
 }

@@ -57,23 +57,54 @@ impl Python {
 
     /// What llama.cpp computes from a GGUF file.
     pub(super) fn llama_cpp(&self, model: &Path, ids: &[u32]) -> Result<Rows> {
-        self.logits("llama_top1.py", model, ids)
+        Ok(self
+            .report("llama_top1.py", model, &Value::from(ids), None)?
+            .1)
     }
 
     /// What transformers computes from a folder or a GGUF file.
     pub(super) fn transformers(&self, model: &Path, ids: &[u32]) -> Result<Rows> {
-        self.logits("hf_logits.py", model, ids)
+        Ok(self
+            .report("hf_logits.py", model, &Value::from(ids), None)?
+            .1)
     }
 
-    /// Only the message of a failed script is kept: the rest of its output is a log.
-    fn logits(&self, script: &str, model: &Path, ids: &[u32]) -> Result<Rows> {
+    /// The same with the configuration of a folder.
+    pub(super) fn transformers_as(&self, model: &Path, ids: &[u32], config: &Path) -> Result<Rows> {
+        Ok(self
+            .report("hf_logits.py", model, &Value::from(ids), Some(config))?
+            .1)
+    }
+
+    /// The ids that transformers' tokenizer makes of a text, and what its model computes from them.
+    pub(super) fn transformers_text(&self, model: &Path, text: &str) -> Result<(Vec<u32>, Rows)> {
+        let (report, rows) = self.report("hf_logits.py", model, &Value::from(text), None)?;
+        Ok((serde_json::from_value(report["ids"].clone())?, rows))
+    }
+
+    /// Makes, as `out/name`, the model that stands in for a fixture which llama.cpp cannot express.
+    pub(super) fn make_peer(&self, out: &Path, name: &str) -> Result<()> {
+        let script = process::root().join("tools/golden/make_golden.py");
+        let mut command = Command::new(&self.program);
+        process::stdout(command.arg(script).arg(out).args(["--peers", name])).map(drop)
+    }
+
+    /// What a script prints, and the logits in it. Only the message of a failed script is kept: the rest is a log.
+    fn report(
+        &self,
+        script: &str,
+        model: &Path,
+        input: &Value,
+        config: Option<&Path>,
+    ) -> Result<(Value, Rows)> {
         let dir = tempfile::tempdir()?;
-        let ids_file = dir.path().join("ids.json");
-        fs::write(&ids_file, serde_json::to_vec(ids)?)?;
+        let input_file = dir.path().join("input.json");
+        fs::write(&input_file, serde_json::to_vec(input)?)?;
         let output = Command::new(&self.program)
             .arg(self.scripts.join(script))
             .arg(model)
-            .arg(&ids_file)
+            .arg(&input_file)
+            .args(config)
             .output()
             .with_context(|| format!("cannot start {}", self.program.display()))?;
         if !output.status.success() {
@@ -84,7 +115,8 @@ impl Python {
         }
         let report: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("{script} printed no JSON"))?;
-        rows(&report).with_context(|| format!("{script} printed no logits"))
+        let rows = rows(&report).with_context(|| format!("{script} printed no logits"))?;
+        Ok((report, rows))
     }
 }
 

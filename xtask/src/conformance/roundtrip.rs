@@ -1,4 +1,4 @@
-//! Atlas through our directory and back, and through the formats that others read.
+//! Atlas and a GGUF file through our directory and back, and through the formats that others read.
 
 use std::fs;
 use std::io::Read;
@@ -6,9 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use flate2::read::GzDecoder;
+use larql_models::Checkpoint;
+use larql_models::tokenizer::{Bos, EncodeSpecial};
 use serde_json::Value;
 
-use super::peers::{Peers, agreeing, distance};
+use super::peers::{Peers, agreeing, distance, logits};
 use super::python::Rows;
 use crate::process;
 
@@ -23,6 +25,10 @@ const WEIGHTS: &str = "model.safetensors";
 /// Largest relative difference of transformers' logits from the GGUF file: it subtracts again what the format adds to
 /// norm weights, which rounds.
 const GGUF_REL_MAX: f64 = 1e-5;
+
+/// Largest difference of our logits from transformers', which computes with the decoded weights.
+const DECODED_ERROR_MAX: f32 = 1e-3;
+const PROMPT: &str = "The capital of France is Paris, and the capital of Japan is";
 
 /// Byte identity of the way through a vindex, and transformers' logits of each export.
 pub(super) fn atlas(peers: &Peers) -> Result<()> {
@@ -54,11 +60,16 @@ pub(super) fn atlas(peers: &Peers) -> Result<()> {
         Ok((agreeing(rows, &reference), distance(rows, &reference)?))
     };
     let (safetensors_equal, safetensors_rel) = compare(&peers.python().transformers(&back, &ids)?)?;
-    let (gguf_equal, gguf_rel) = compare(&peers.python().transformers(&gguf, &ids)?)?;
+    let (gguf_equal, gguf_rel) = compare(&peers.python().transformers_as(&gguf, &ids, &source)?)?;
+    let (alone_equal, alone_rel) = compare(&peers.python().transformers(&gguf, &ids)?)?;
     println!(
         "atlas: transformers on the exported folder: top-1 {safetensors_equal}/{n}, {safetensors_rel:.1e}"
     );
     println!("atlas: transformers on the exported GGUF: top-1 {gguf_equal}/{n}, {gguf_rel:.1e}");
+    // Its reader of this architecture knows no key for the scale of scores or the period of windows.
+    println!(
+        "atlas: the same by transformers' reading of the metadata (shown only): top-1 {alone_equal}/{n}, {alone_rel:.1e}"
+    );
     ensure!(differing.is_empty(), "the folder came back different");
     ensure!(
         safetensors_rel == 0.0,
@@ -67,6 +78,54 @@ pub(super) fn atlas(peers: &Peers) -> Result<()> {
     ensure!(
         gguf_equal == n && gguf_rel <= GGUF_REL_MAX,
         "the exported GGUF has other logits"
+    );
+    Ok(())
+}
+
+/// The same for a GGUF file, whose folder transformers must load with its tokenizer.
+pub(super) fn gguf(peers: &Peers, file: &Path) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let [vindex, back, folder] =
+        ["m.vindex", "back.gguf", "folder"].map(|name| dir.path().join(name));
+    let [extract, export, to, out] = ["extract", "export", "--to", "-o"].map(Path::new);
+    peers.larql(&[extract, file, out, &vindex])?;
+    peers.larql(&[export, &vindex, to, Path::new("gguf"), out, &back])?;
+    let is_same = fs::read(file)? == fs::read(&back)?;
+    let name = file.display();
+    println!(
+        "{name}: GGUF -> vindex -> GGUF: {}",
+        if is_same { "the same bytes" } else { "differs" }
+    );
+    peers.larql(&[export, &vindex, to, Path::new("safetensors"), out, &folder])?;
+    let (ids, theirs) = peers.python().transformers_text(&folder, PROMPT)?;
+    let our_ids =
+        Checkpoint::open(file)?
+            .tokenizer()?
+            .encode(PROMPT, EncodeSpecial::Plain, Bos::Model)?;
+    let ours = logits(file, &ids)?;
+    let reference: Vec<&[f32]> = theirs.iter().map(Vec::as_slice).collect();
+    let (n, equal, rel) = (
+        ids.len(),
+        agreeing(&ours, &reference),
+        distance(&ours, &reference)?,
+    );
+    let error = ours
+        .iter()
+        .flatten()
+        .zip(theirs.iter().flatten())
+        .fold(0.0_f32, |error, (a, b)| error.max((a - b).abs()));
+    println!(
+        "{name}: transformers on the exported folder: ids {}, top-1 {equal}/{n}, largest difference {error:.1e} ({rel:.1e})",
+        if ids == our_ids { "equal" } else { "differ" }
+    );
+    ensure!(is_same, "the file came back different");
+    ensure!(
+        ids == our_ids,
+        "transformers' tokenizer makes other ids: {ids:?} for {our_ids:?}"
+    );
+    ensure!(
+        equal == n && error <= DECODED_ERROR_MAX,
+        "the exported folder has other logits"
     );
     Ok(())
 }

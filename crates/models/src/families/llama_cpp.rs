@@ -60,7 +60,7 @@ enum Fact {
     NoRope,
     /// Only layers with a window turn.
     RopeInWindows,
-    /// Every such layer does not turn.
+    /// The last of each so many layers does not turn.
     NoRopeEvery(usize),
     /// It reads one divisor per frequency.
     Divisors,
@@ -247,9 +247,9 @@ impl Notes {
                 "ignores the window of {window} in this architecture: from position {window} on its answers differ"
             ));
         }
-        let expected = self.scale(spec, n_heads, d_head);
-        if expected.is_some_and(|expected| !near(f64::from(scale), expected, ROUNDING)) {
-            let expected = expected.unwrap_or_default();
+        if let Some(expected) = self.scale(spec, n_heads, d_head)
+            && !near(f64::from(scale), expected, ROUNDING)
+        {
             self.answers(format!(
                 "multiplies scores by {expected:.6} in this architecture, not by {scale:.6}"
             ));
@@ -396,11 +396,12 @@ impl Notes {
     }
 
     fn activation(&mut self, activation: Activation) {
-        let expected = self.facts.iter().find_map(|fact| match fact {
-            Act(activation) => Some(*activation),
-            _ => None,
-        });
-        let expected = expected.unwrap_or(Activation::Silu);
+        let mut expected = Activation::Silu;
+        for fact in self.facts {
+            if let Act(built_in) = fact {
+                expected = *built_in;
+            }
+        }
         if activation != expected {
             self.answers(format!(
                 "computes {} in the FFNs of this architecture, not {}",
@@ -412,8 +413,7 @@ impl Notes {
 
     fn moe(&mut self, moe: &MoeSpec) {
         self.activation(moe.expert.activation);
-        let is_normalized =
-            moe.renormalize.is_some() || moe.score == RouterScore::SoftmaxOfChosen;
+        let is_normalized = moe.renormalize.is_some() || moe.score == RouterScore::SoftmaxOfChosen;
         if !self.has(StatedRouter) {
             match (is_normalized, self.has(RawExpertWeights)) {
                 (true, true) => {
@@ -453,16 +453,25 @@ impl Notes {
 
     fn streams(&mut self, spec: &ModelSpec) {
         let sizes = [
-            ("parallel streams", N_STREAMS, spec.altup.map(|altup| altup.n_streams)),
+            (
+                "parallel streams",
+                N_STREAMS,
+                spec.altup.map(|altup| altup.n_streams),
+            ),
             (
                 "dimensions of the low-rank branch",
                 LAUREL_RANK,
-                spec.layers[0].laurel.map(|laurel| laurel.rank),
+                spec.layers
+                    .first()
+                    .and_then(|layer| Some(layer.laurel?.rank)),
             ),
             (
                 "dimensions of per-layer embeddings",
                 PER_LAYER_WIDTH,
-                spec.embedding.per_layer.as_ref().map(|per_layer| per_layer.width),
+                spec.embedding
+                    .per_layer
+                    .as_ref()
+                    .map(|per_layer| per_layer.width),
             ),
         ];
         for (what, built_in, ours) in sizes {
@@ -517,5 +526,199 @@ fn shown(activation: Activation) -> String {
         Activation::ClampedGlu { alpha, limit } => {
             format!("a clamped GLU with slope {alpha} and limit {limit}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::families::FAMILIES;
+
+    fn spec(name: &str) -> ModelSpec {
+        let checkpoint = Checkpoint::open(&larql_testkit::parity_fixture(name)).unwrap();
+        checkpoint.spec().clone()
+    }
+
+    fn attentions(spec: &mut ModelSpec, edit: impl Fn(&mut AttentionSpec)) {
+        for layer in &mut spec.layers {
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                edit(attention);
+            }
+        }
+    }
+
+    fn moes(spec: &mut ModelSpec, edit: impl Fn(&mut MoeSpec)) {
+        for layer in &mut spec.layers {
+            if let Ffn::Moe(moe) = &mut layer.ffn {
+                edit(moe);
+            }
+        }
+    }
+
+    #[test]
+    fn every_architecture_is_in_the_table_once() {
+        for family in FAMILIES {
+            let mut rows = READERS.iter().filter(|(arch, _)| *arch == family.gguf_arch);
+            assert!(rows.next().is_some(), "{}", family.gguf_arch);
+            assert!(rows.next().is_none(), "{}", family.gguf_arch);
+        }
+    }
+
+    #[test]
+    fn models_that_llama_cpp_computes_as_they_are_get_no_sentence() {
+        for name in [
+            "arcee",
+            "cohere2",
+            "deepseek-v2",
+            "deepseek-v3",
+            "gemma",
+            "gemma4-dense",
+            "gemma4-e",
+            "gemma4-moe",
+            "glm4",
+            "gpt2",
+            "granite",
+            "granitemoe",
+            "llama",
+            "llama-rope3",
+            "llama-yarn",
+            "mixtral",
+            "olmo2",
+            "phi",
+            "phi3",
+            "qwen2",
+            "qwen2-moe",
+            "qwen3",
+            "smollm3",
+            "stablelm",
+        ] {
+            assert_eq!(reads_otherwise(&spec(name)), [] as [&str; 0], "{name}");
+        }
+    }
+
+    #[test]
+    fn facts_without_a_word_are_said_once_for_all_layers() {
+        let windowed = "llama.cpp ignores the window of 9 in this architecture: from position 9 on its answers differ";
+        let scale = "llama.cpp multiplies scores by 0.204124 in this architecture, not by 0.158114";
+        let ramp = "llama.cpp rounds the ends of YaRN's ramp to whole dimensions";
+        let refused = |why: &str| format!("llama.cpp {why}, so it does not load this file");
+        let cases = [
+            ("mistral-sliding", windowed.to_owned()),
+            ("starcoder2", windowed.to_owned()),
+            ("gemma2", scale.to_owned()),
+            ("gemma3", scale.to_owned()),
+            ("gpt-oss", ramp.to_owned()),
+            ("gpt-oss-mxfp4", ramp.to_owned()),
+            ("qwen3-moe", refused("expects a router in every layer")),
+            (
+                "olmoe",
+                refused("expects as many K/V heads as query heads in this architecture"),
+            ),
+            (
+                "qwen3-next",
+                refused("expects key and value heads of one width in linear layers"),
+            ),
+        ];
+        for (name, sentence) in cases {
+            assert_eq!(reads_otherwise(&spec(name)), [sentence], "{name}");
+        }
+        assert_eq!(
+            reads_otherwise(&spec("kimi-linear")),
+            [
+                refused("expects as many heads in linear layers as in the others"),
+                "llama.cpp adds 1e-5 where linear layers normalize queries and keys, not 1e-6"
+                    .to_owned(),
+            ]
+        );
+        let streams = reads_otherwise(&spec("gemma3n"));
+        assert_eq!(streams[0], refused("has 4 parallel streams built in"));
+        assert_eq!(streams.len(), 5, "{streams:?}");
+    }
+
+    #[test]
+    fn the_largest_gemmas_take_the_scale_from_the_width_of_the_model() {
+        let mut large = spec("gemma3");
+        large.layers = large.layers.iter().cycle().take(62).cloned().collect();
+        attentions(&mut large, |attention| {
+            attention.scale = 14.0_f32.powf(-0.5)
+        });
+        assert_eq!(reads_otherwise(&large), [] as [&str; 0]);
+        large.layers.pop();
+        assert_eq!(reads_otherwise(&large).len(), 1);
+    }
+
+    #[test]
+    fn routers_and_heads_are_compared_with_what_is_built_in() {
+        let mut normalized = spec("qwen2-moe");
+        moes(&mut normalized, |moe| moe.renormalize = Some(0.0));
+        assert_eq!(
+            reads_otherwise(&normalized),
+            ["llama.cpp does not divide the weights of chosen experts by their sum"]
+        );
+        let mut raw = spec("mixtral");
+        moes(&mut raw, |moe| {
+            moe.renormalize = None;
+            moe.score = RouterScore::Softmax;
+        });
+        assert_eq!(
+            reads_otherwise(&raw),
+            ["llama.cpp divides the weights of chosen experts by their sum"]
+        );
+        let mut grouped = spec("deepseek-v3");
+        moes(&mut grouped, |moe| {
+            moe.select = RouterSelect::Grouped {
+                n_groups: 4,
+                n_kept: 2,
+                group_top: 1,
+            };
+        });
+        assert_eq!(
+            reads_otherwise(&grouped),
+            ["llama.cpp ranks groups of experts by the sum of 2 scores, not of 1"]
+        );
+        let mut untied = spec("gemma");
+        untied.head.tied = false;
+        assert!(reads_otherwise(&untied)[0].contains("takes the embedding as head"));
+        assert!(wants_head(&spec("olmo2")) && !wants_head(&spec("llama")));
+    }
+
+    #[test]
+    fn rotation_is_compared_layer_by_layer() {
+        let mut partial = spec("llama");
+        attentions(&mut partial, |attention| {
+            if let Some(rope) = &mut attention.rope {
+                rope.dims = 12;
+            }
+        });
+        assert_eq!(
+            reads_otherwise(&partial),
+            [
+                "llama.cpp rotates whole heads of 24 in this architecture, not 12 dimensions, so it does not load this file"
+            ]
+        );
+        let mut odd = spec("smollm3");
+        odd.layers.swap(0, 3);
+        assert_eq!(
+            reads_otherwise(&odd),
+            [
+                "llama.cpp rotates queries and keys in layer 0 too",
+                "llama.cpp rotates no queries and keys in layer 3"
+            ]
+        );
+        let mut betas = spec("llama-yarn");
+        attentions(&mut betas, |attention| {
+            if let Some(RopeSpec {
+                scaling: RopeScaling::Yarn { beta_fast, .. },
+                ..
+            }) = &mut attention.rope
+            {
+                *beta_fast = 16.0;
+            }
+        });
+        assert_eq!(
+            reads_otherwise(&betas),
+            ["llama.cpp takes the ends of YaRN's ramp at 32 and 1 rotations, not at 16 and 1"]
+        );
     }
 }

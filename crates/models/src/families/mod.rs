@@ -19,6 +19,7 @@ mod granite;
 mod kimi_linear;
 mod layer_kinds;
 mod llama;
+mod llama_cpp;
 mod mixtral;
 mod mla;
 mod moe;
@@ -44,6 +45,7 @@ use crate::layout::{Names, Rule};
 use crate::spec::{KvSource, Mixer, ModelSpec};
 
 pub(crate) use difference::{differences, first_difference};
+pub(crate) use llama_cpp::{reads_otherwise, wants_head};
 pub(crate) use to_config::to_config;
 
 /// Values of a tensor, if there is one of that name.
