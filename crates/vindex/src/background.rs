@@ -45,7 +45,8 @@ impl Digests {
             .map(|stat| stat.len())
             .sum();
         let (told, stopped) = (Arc::clone(&done), Arc::clone(&stop));
-        let thread = thread::spawn(move || {
+        let is_nothing = paths.is_empty();
+        let work = move || {
             let mut before = 0;
             let mut all = Vec::with_capacity(paths.len());
             for path in &paths {
@@ -61,12 +62,12 @@ impl Digests {
                 all.push(hashed);
             }
             Ok(all)
-        });
+        };
         Self {
             done,
             stop,
             total,
-            thread: Some(thread),
+            thread: (!is_nothing).then(|| thread::spawn(work)),
         }
     }
 
@@ -88,10 +89,12 @@ impl Digests {
             }
             thread::sleep(PATIENCE);
         }
-        match thread.join() {
-            Ok(result) => result,
+        let all = match thread.join() {
+            Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic),
-        }
+        };
+        reporter.tell(STAGE, self.total, self.total)?;
+        Ok(all)
     }
 }
 

@@ -272,3 +272,30 @@ fn a_gguf_source_keeps_its_bytes() {
         );
     }
 }
+
+#[test]
+fn a_head_that_llama_cpp_asks_for_repeats_the_embedding() {
+    let source = fixture("olmo2");
+    let mut headless = GgufPlan::new(&source, GgufContent::Whole).unwrap();
+    headless
+        .tensors
+        .retain(|planned| planned.info.name != super::HEAD);
+    let bytes = Bytes::from_vec(headless.write(&source, Vec::new()).unwrap());
+    let mut spec = source.spec().clone();
+    spec.head.tied = true;
+    let file = GgufFile::from_bytes(bytes, &path()).unwrap();
+    let tied = opened(file, &spec, GgufContent::Whole).unwrap();
+
+    let plan = |checkpoint, content| GgufPlan::new(checkpoint, content).unwrap();
+    assert!(!plan(&tied, GgufContent::Whole).has_more());
+    assert!(!plan(&source, GgufContent::Portable).has_more());
+    let portable = plan(&tied, GgufContent::Portable);
+    assert!(portable.has_more());
+    assert!(portable.peer_notes()[0].starts_with("output.weight repeats the embedding"));
+
+    spec.head.tied = false;
+    let file = written(&tied, GgufContent::Portable);
+    let own = opened(file, &spec, GgufContent::Whole).unwrap();
+    let values = |role| bits(&own.tensor(role).unwrap().to_f32());
+    assert_eq!(values(TensorRole::Head), values(TensorRole::TokenEmbedding));
+}
