@@ -257,7 +257,7 @@ impl Notes {
         if self.has(HeadsFillModel) && n_heads * d_head != spec.d_model {
             self.refuses("expects heads that together are as wide as the model");
         }
-        if self.has(KvHeadsAreHeads) && n_kv_heads > n_heads {
+        if self.has(KvHeadsAreHeads) && n_kv_heads != n_heads {
             self.refuses("expects as many K/V heads as query heads in this architecture");
         }
         if clip_qkv.is_some() {
@@ -430,7 +430,7 @@ impl Notes {
             n_groups: 2..,
             ..
         } = moe.select
-            && group_top == GROUP_TOP
+            && group_top != GROUP_TOP
         {
             self.answers(format!(
                 "ranks groups of experts by the sum of {GROUP_TOP} scores, not of {group_top}"
@@ -444,7 +444,7 @@ impl Notes {
             .layers
             .iter()
             .map(|layer| matches!(layer.ffn, Ffn::Moe(_)))
-            .skip_while(|has| !has);
+            .skip_while(|has| self.has(DenseFirst) && !has);
         let first = layers.next();
         if first.is_some() && layers.any(|has| Some(has) != first) {
             self.refuses("expects a router in every layer");
