@@ -13,7 +13,7 @@ use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
 /// The fixtures of `data/parity`: one of each family, and of variants with axes of their own.
-pub const FAMILIES: [&str; 33] = [
+pub const FAMILIES: [&str; 35] = [
     "llama",
     "llama-rope3",
     "llama-yarn",
@@ -47,6 +47,8 @@ pub const FAMILIES: [&str; 33] = [
     "gemma4-e",
     "gemma4-moe",
     "kimi-linear",
+    "arcee",
+    "stablelm",
 ];
 
 /// The folder of a parity fixture.

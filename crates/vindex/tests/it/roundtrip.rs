@@ -45,6 +45,9 @@ fn every_family_s_folder_comes_back_byte_for_byte() {
         let report = export_safetensors(exported, &back, FloatType::F32, &mut go_on).unwrap();
         assert_eq!(report.notes, [] as [&str; 0], "{name}");
         for file in ["model.safetensors", "config.json", "generation_config.json"] {
+            if !from.join(file).exists() {
+                continue;
+            }
             let (ours, theirs) = (
                 fs::read(back.join(file)).unwrap(),
                 fs::read(from.join(file)).unwrap(),
