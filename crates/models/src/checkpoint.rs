@@ -26,6 +26,9 @@ use crate::tokenizer::{
     gguf_metadata,
 };
 
+/// Metadata key of a vocabulary inside a GGUF.
+const GGUF_VOCABULARY: &str = "tokenizer.ggml.tokens";
+
 /// Largest JSON file read beside the weights; tokenizers of 262,144 tokens take 35 MB.
 const JSON_BYTES_MAX: u64 = 256 << 20;
 
@@ -37,6 +40,8 @@ pub struct Checkpoint {
     container: Container,
     located: Arc<HashMap<TensorRole, Located>>,
     layouts: Arc<Vec<Layout>>,
+    /// Types of the tensors of the layouts.
+    formats: Arc<Vec<Format>>,
     ignored: Vec<IgnoredTensor>,
     notes: Vec<String>,
 }
@@ -244,12 +249,17 @@ impl Checkpoint {
                 unexpected,
             });
         }
-        let located = locate(&origin, &container, family, &needed, &layouts, &infos)?;
+        let formats = layouts
+            .iter()
+            .map(|layout| stored_format(&origin, layout, &infos))
+            .collect::<Result<Vec<_>, _>>()?;
+        let located = locate(&container, family, &needed, &layouts, &formats);
         Ok(Self {
             origin: path.to_owned(),
             spec,
             located: Arc::new(located),
             layouts: Arc::new(layouts),
+            formats: Arc::new(formats),
             container,
             ignored,
             notes: Vec::new(),
@@ -288,6 +298,9 @@ impl Checkpoint {
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
         let origin = self.origin.display().to_string();
         let built = match &self.container {
+            Container::Gguf(file) if file.metadata().get(GGUF_VOCABULARY).is_none() => {
+                return Err(ModelError::NoTokenizer { origin });
+            }
             Container::Gguf(file) => {
                 GgufVocab::from_metadata(file.metadata()).and_then(Tokenizer::from_gguf)
             }
@@ -340,6 +353,7 @@ impl Checkpoint {
             .map(|(layout, run)| Piece {
                 layout: &self.layouts[*layout],
                 run: *run,
+                stored: self.formats[*layout],
                 format: located.format,
             })
             .collect();
@@ -357,6 +371,15 @@ impl Checkpoint {
     /// Stored type of a role's tensor, without touching its bytes.
     pub fn format(&self, role: TensorRole) -> Option<Format> {
         self.located.get(&role).map(|located| located.format)
+    }
+
+    /// Stored types of the tensors that hold a role's rows; [`Self::format`] is the one in which it is read.
+    pub fn stored_formats(&self, role: TensorRole) -> impl Iterator<Item = Format> {
+        let pieces = self.located.get(&role).map(|located| located.pieces.iter());
+        pieces
+            .into_iter()
+            .flatten()
+            .map(|(layout, _)| self.formats[*layout])
     }
 
     /// How the container's tensors are made of roles.
@@ -476,19 +499,16 @@ pub(crate) fn needs(origin: &str, spec: &ModelSpec) -> Result<Vec<Needed>, Model
     })
 }
 
-/// Finds each role's rows, and checks shapes and types.
+/// Finds each role's rows.
 fn locate(
-    origin: &str,
     container: &Container,
     family: &Family,
     needed: &[Needed],
     layouts: &[Layout],
-    infos: &HashMap<&str, &TensorInfo>,
-) -> Result<HashMap<TensorRole, Located>, ModelError> {
+    formats: &[Format],
+) -> HashMap<TensorRole, Located> {
     let mut pieces: HashMap<TensorRole, Vec<(usize, Run)>> = HashMap::new();
-    let mut formats = Vec::with_capacity(layouts.len());
     for (idx, layout) in layouts.iter().enumerate() {
-        formats.push(stored_format(origin, layout, infos)?);
         for run in &layout.runs {
             pieces.entry(run.role).or_default().push((idx, *run));
         }
@@ -509,16 +529,13 @@ fn locate(
             }
             Container::HuggingFace(_) => (StoredRows::Canonical, need.stored),
         };
-        let format = formats[pieces[0].0];
-        let differs = |(layout, _): &&(usize, Run)| formats[*layout] != format;
-        if let Some((layout, _)) = pieces.iter().find(differs) {
-            let info = infos[layouts[*layout].name.as_str()];
-            return Err(ModelError::Dtype {
-                origin: origin.to_owned(),
-                tensor: info.name.clone(),
-                dtype: info.dtype.name().to_owned(),
-            });
-        }
+        let first = formats[pieces[0].0];
+        // Pieces of unequal types, and blocks that run along the other axis, can only be read as numbers.
+        let as_stored = pieces.iter().all(|(layout, _)| {
+            let is_columns = matches!(layouts[*layout].form, Form::Columns { .. });
+            formats[*layout] == first && !(is_columns && first.block_len() > 1)
+        });
+        let format = if as_stored { first } else { Format::F32 };
         located.insert(
             need.role,
             Located {
@@ -530,7 +547,7 @@ fn locate(
             },
         );
     }
-    Ok(located)
+    located
 }
 
 /// The type in which the rows of a tensor are read, once its shape is found to fit.
@@ -562,8 +579,8 @@ fn stored_format(
             }
             Ok(format)
         }
-        Form::Columns { .. } => match format_of(info.dtype) {
-            Some(format) if format.block_len() == 1 => Ok(format),
+        Form::Columns { out } => match format_of(info.dtype) {
+            Some(format) if out.is_multiple_of(format.block_len() as u64) => Ok(format),
             Some(_) | None => Err(dtype_error(info)),
         },
         Form::Mxfp4Pairs { scales } => {
@@ -664,6 +681,18 @@ fn tied_for_real(
     Ok(false)
 }
 
+/// Layers a file may claim; far above any model, far below what exhausts memory.
+pub(crate) const LAYERS_MAX: u32 = 4096;
+
+fn too_many_layers(origin: &str, key: &str, got: u64) -> ModelError {
+    ModelError::BadKey {
+        origin: origin.to_owned(),
+        key: key.to_owned(),
+        got: got.to_string(),
+        expected: format!("1 to {LAYERS_MAX}"),
+    }
+}
+
 /// The one quantization of safetensors that families may read.
 const PACKED_MXFP4: &str = "mxfp4";
 
@@ -694,6 +723,14 @@ fn spec_from_config(origin: &str, config: &Map<String, Value>) -> Result<ModelSp
                 origin: origin.to_owned(),
                 method,
             });
+        }
+    }
+    for part in text_config.into_iter().chain([config]) {
+        for key in ["num_hidden_layers", "n_layer"] {
+            let stated = part.get(key).and_then(Value::as_u64).unwrap_or(0);
+            if stated > u64::from(LAYERS_MAX) {
+                return Err(too_many_layers(origin, key, stated));
+            }
         }
     }
     match outer.object("text_config")? {
@@ -750,6 +787,12 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
             dtype: info.dtype.name().to_owned(),
         }),
     };
+    let block_count = format!("{arch}.block_count");
+    if let Some(n) = metadata.u32(&block_count)?
+        && n > LAYERS_MAX
+    {
+        return Err(too_many_layers(origin, &block_count, u64::from(n)));
+    }
     let from_gguf = family
         .from_gguf
         .expect("the lookup returns only rows that read GGUF");

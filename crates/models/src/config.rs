@@ -150,6 +150,11 @@ impl<'a> RawConfig<'a> {
 
     /// A truth value, or the documented default of the class.
     pub(crate) fn bool_or(&self, key: &str, class_default: bool) -> Result<bool, ModelError> {
+        // Everywhere else `null` is absent; here transformers takes it for false.
+        if class_default && self.map.get(key).is_some_and(Value::is_null) {
+            self.ignore(key);
+            return Err(self.bad(key, &Value::Null, "true or false"));
+        }
         self.get(key).map_or(Ok(class_default), |v| {
             v.as_bool().ok_or_else(|| self.bad(key, v, "true or false"))
         })

@@ -125,6 +125,14 @@ pub enum ModelError {
         #[source]
         source: larql_kernels::EncodeError,
     },
+    /// A block whose values are no numbers.
+    #[error("tensor `{tensor}`, row {row}: not a finite number")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Its row.
+        row: u64,
+    },
     /// A tensor that is quantized already.
     #[error("{origin}: tensor `{tensor}` is quantized already ({format})")]
     Quantized {

@@ -363,9 +363,31 @@ fn extra_streams(spec: &ModelSpec) -> u32 {
         .map_or(0, |altup| altup.n_streams.saturating_sub(1))
 }
 
+/// Heads of a layer; far above any model, far below what exhausts memory when each is laid out.
+const HEADS_MAX: u32 = 1 << 16;
+
+/// Experts of a layer, for the same reason.
+const EXPERTS_MAX: u32 = 1 << 16;
+
 /// Numbers of a layer that the forward pass divides by or indexes with.
 fn check_layer(spec: &ModelSpec, idx: usize, layer: &LayerSpec) -> Result<(), InvalidSpec> {
     let bad = |what| Err(InvalidSpec { layer: idx, what });
+    let heads = match &layer.mixer {
+        Mixer::Attention(attn) => attn.n_heads,
+        Mixer::Mla(mla) => mla.n_heads,
+        Mixer::Kda(kda) => kda.n_heads,
+        Mixer::GatedDelta(delta) => delta.n_value_heads.max(delta.n_key_heads),
+    };
+    let n_experts = match &layer.ffn {
+        Ffn::Moe(moe) => moe.n_experts,
+        Ffn::Gated(_) | Ffn::Plain(_) => 0,
+    };
+    if heads == 0 || heads > HEADS_MAX {
+        return bad("no heads, or more than any model has");
+    }
+    if n_experts > EXPERTS_MAX {
+        return bad("more experts than any model has");
+    }
     match &layer.mixer {
         Mixer::Attention(attn) => {
             if attn.n_kv_heads == 0 || !attn.n_heads.is_multiple_of(attn.n_kv_heads) {

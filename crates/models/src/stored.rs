@@ -16,6 +16,9 @@ const TRANSPOSE_ROWS: usize = 64;
 /// Values of an MXFP4 block.
 const MXFP4_BLOCK: usize = 32;
 
+/// The exponent that stands for no number (OCP Microscaling Formats, E8M0).
+const MXFP4_NAN: u8 = 255;
+
 /// Bytes of an MXFP4 block with its exponent.
 const MXFP4_BYTES: usize = 17;
 
@@ -135,10 +138,13 @@ pub fn interleaved_row(canonical: usize, d_head: usize) -> usize {
 pub(crate) struct Piece<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) run: Run,
+    /// The type of the container's tensor.
+    pub(crate) stored: Format,
+    /// The type in which the rows are wanted: the stored one, or F32.
     pub(crate) format: Format,
 }
 
-/// The role's bytes, row after row, in the stored type; `data` gives the bytes of a container's tensor.
+/// The role's bytes, row after row, in the type that the pieces are wanted in; `data` gives the bytes of a container's tensor.
 pub(crate) fn gather(
     pieces: &[Piece<'_>],
     data: &dyn Fn(&str) -> Result<Bytes, ModelError>,
@@ -146,6 +152,7 @@ pub(crate) fn gather(
     if let [piece] = pieces
         && piece.layout.form == Form::Rows
         && piece.run.step == 1
+        && piece.stored == piece.format
     {
         let row = row_bytes(piece.format, piece.layout.cols);
         let (at, count) = (dim(piece.run.at), dim(piece.run.count));
@@ -166,11 +173,15 @@ fn append(
     let Piece {
         layout,
         run,
+        stored,
         format,
     } = piece;
     let (cols, count) = (dim(layout.cols), dim(run.count));
     let row = row_bytes(*format, layout.cols);
-    let source = data(&layout.name)?;
+    let source = match stored == format {
+        true => data(&layout.name)?,
+        false => decoded(*stored, layout, &data(&layout.name)?),
+    };
     let stored = |i: usize| dim(run.at) + i * dim(run.step);
     let start = out.len();
     out.resize(start + count * row, 0);
@@ -199,6 +210,12 @@ fn append(
             for (i, to) in out.chunks_exact_mut(row.max(1)).enumerate() {
                 for (b, to) in to.chunks_exact_mut(MXFP4_BYTES).enumerate() {
                     let at = stored(i) * blocks + b;
+                    if exponents[at] == MXFP4_NAN {
+                        return Err(ModelError::NotFinite {
+                            tensor: scales.clone(),
+                            row: stored(i) as u64,
+                        });
+                    }
                     to[0] = exponents[at];
                     planar_nibbles(&source[at * 16..][..16], &mut to[1..]);
                 }
@@ -206,6 +223,18 @@ fn append(
         }
     }
     Ok(())
+}
+
+/// A tensor's values in F32, in the order in which they are stored.
+fn decoded(stored: Format, layout: &Layout, bytes: &[u8]) -> Bytes {
+    let mut values = vec![0.0; dim(layout.n_rows()) * dim(layout.cols)];
+    decode(stored, bytes, &mut values);
+    Bytes::from_vec(
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
+    )
 }
 
 /// From neighbours in one byte (even element low) to ggml's order: element `j` low and `j + 16` high in byte `j`.

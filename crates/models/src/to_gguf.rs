@@ -23,7 +23,7 @@ use larql_kernels::{Format, Team};
 use crate::checkpoint::{Checkpoint, Container, format_of, needs};
 use crate::error::ModelError;
 use crate::families::{self, Family, GgufRopeRows};
-use crate::layout::{Layout, Names, arrange};
+use crate::layout::{Form, Layout, Names, arrange};
 use crate::quant_mix::{self, Mix, MixChoice, MixFacts, MixTensor};
 use crate::roles::{ExpertTensor, LayerTensor, Needed, StoredValue, TensorRole};
 use crate::spec::{KvSource, Mixer, ModelSpec, RopeScaling, RopeSpec};
@@ -320,10 +320,12 @@ impl GgufPlan {
                 });
             }
             let layout = match &planned.content {
+                // Blocks run along stored rows, which are the other axis of a transposed matrix.
+                Content::Roles(layout, _) if layout.form != Form::Rows => continue,
                 Content::Roles(layout, _) => layout.clone(),
                 Content::Stored => match layouts.get(planned.info.name.as_str()) {
-                    Some(layout) => (*layout).clone(),
-                    None => continue,
+                    Some(layout) if layout.form == Form::Rows => (*layout).clone(),
+                    Some(_) | None => continue,
                 },
                 Content::Numbers(_) => continue,
             };

@@ -55,6 +55,7 @@ impl FloatType {
 pub struct HfPlan {
     tensors: Vec<Planned>,
     values: HashMap<TensorRole, StoredValue>,
+    n_decoded: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -65,11 +66,16 @@ struct Planned {
 }
 
 impl HfPlan {
-    /// Plans the tensors that a folder had; `names` are those of the folder, with types and shapes.
+    /// Plans the tensors that a folder had, by their names, types and shapes. Where the checkpoint holds quantized values
+    /// instead of the numbers it was made of, the decoded values are written in `float`, see [`Self::n_decoded`].
     ///
     /// # Errors
     /// If the model's family has no names, or a tensor cannot have the type it had.
-    pub fn of_folder(checkpoint: &Checkpoint, wanted: &[TensorInfo]) -> Result<Self, ModelError> {
+    pub fn of_folder(
+        checkpoint: &Checkpoint,
+        wanted: &[TensorInfo],
+        float: FloatType,
+    ) -> Result<Self, ModelError> {
         let has: HashSet<&str> = wanted.iter().map(|info| info.name.as_str()).collect();
         let (layouts, values) = layouts(checkpoint, &|name| has.contains(name))?;
         let mut made: HashMap<String, (Layout, Half)> = HashMap::new();
@@ -79,23 +85,36 @@ impl HfPlan {
             }
             made.insert(layout.name.clone(), (layout, Half::Main));
         }
+        let mut n_decoded = 0;
         let tensors = wanted
             .iter()
             .map(|info| {
+                let mut info = info.clone();
                 let made = match made.remove(&info.name) {
                     None => None,
                     Some((layout, half)) => {
-                        let format = written_format(checkpoint, &layout, info)?;
+                        if is_requantized(checkpoint, &layout, &info) {
+                            n_decoded += 1;
+                            let shape = info.shape.clone();
+                            info = TensorInfo::new(info.name, float.dtype(), shape)?;
+                        }
+                        let format = written_format(checkpoint, &layout, &info)?;
                         Some((layout, half, format))
                     }
                 };
-                Ok(Planned {
-                    info: info.clone(),
-                    made,
-                })
+                Ok(Planned { info, made })
             })
             .collect::<Result<_, ModelError>>()?;
-        Ok(Self { tensors, values })
+        Ok(Self {
+            tensors,
+            values,
+            n_decoded,
+        })
+    }
+
+    /// Tensors of a folder that are written as decoded quantized values, and not as they were.
+    pub fn n_decoded(&self) -> usize {
+        self.n_decoded
     }
 
     /// Plans the tensors that the family's class expects.
@@ -136,7 +155,11 @@ impl HfPlan {
                 }
             }
         }
-        Ok(Self { tensors, values })
+        Ok(Self {
+            n_decoded: tensors.len(),
+            tensors,
+            values,
+        })
     }
 
     /// The tensors, in order.
@@ -235,6 +258,19 @@ fn layouts(
     }
     let values = needed.iter().map(|need| (need.role, need.stored)).collect();
     Ok((layouts, values))
+}
+
+/// Whether a tensor's numbers are no longer those it had: they were stored in a type that holds fewer of them.
+fn is_requantized(checkpoint: &Checkpoint, layout: &Layout, info: &TensorInfo) -> bool {
+    let had = match &layout.form {
+        Form::Rows | Form::Columns { .. } => format_of(info.dtype),
+        Form::Mxfp4Pairs { .. } => Some(Format::Mxfp4),
+    };
+    let mut stored = layout
+        .runs
+        .iter()
+        .flat_map(|run| checkpoint.stored_formats(run.role));
+    stored.any(|format| format != Format::F32 && Some(format) != had)
 }
 
 /// The type in which a tensor of a folder is written again.

@@ -250,8 +250,7 @@ fn keys_are_refused_by_name() {
         (
             "llama",
             |cfg| cfg["num_hidden_layers"] = json!(4_294_967_300u64),
-            "DIR/config.json: key `num_hidden_layers` is 4294967300, expected a whole number below \
-             4294967296",
+            "DIR/config.json: key `num_hidden_layers` is 4294967300, expected 1 to 4096",
         ),
         (
             "llama",
@@ -322,6 +321,16 @@ fn gguf_keys_are_refused_by_name() {
             "gemma3.vocab_size",
             GgufValue::U32(299),
             "FILE: key `gemma3.vocab_size` is 299, expected 300, the rows of token_embd.weight",
+        ),
+        (
+            "gemma3.rope.scaling.attn_factor",
+            GgufValue::F32(3.0),
+            "FILE: key `gemma3.rope.scaling.attn_factor` is 3, expected 1 or no key where the scaling is neither yarn nor longrope",
+        ),
+        (
+            "gemma3.block_count",
+            GgufValue::U32(1 << 31),
+            "FILE: key `gemma3.block_count` is 2147483648, expected 1 to 4096",
         ),
         (
             "gemma3.context_length",
@@ -555,4 +564,68 @@ fn quantized_folders_are_refused_by_the_name_of_their_method() {
         config.insert("quantization_config".to_owned(), nested);
     });
     assert_eq!(wrapped, refused("mxfp4"));
+}
+
+/// One number of a file must not decide how much memory is asked for.
+#[test]
+fn sizes_that_no_model_has_are_refused_before_anything_is_laid_out() {
+    let layers = edited("gemma3", |config| {
+        config.insert("num_hidden_layers".to_owned(), 3_000_000_000_u32.into());
+    });
+    assert_eq!(
+        layers,
+        "DIR/config.json: key `num_hidden_layers` is 3000000000, expected 1 to 4096"
+    );
+    let heads = edited("qwen3-next", |config| {
+        config.insert("num_attention_heads".to_owned(), 100_000_000.into());
+    });
+    assert_eq!(heads, "DIR: no such model");
+}
+
+/// transformers takes `null` for false where the class says true: neither is what was meant for certain.
+#[test]
+fn a_null_flag_that_is_true_by_default_is_refused() {
+    let message = edited("deepseek-v3", |config| {
+        config.insert("norm_topk_prob".to_owned(), Value::Null);
+    });
+    assert_eq!(
+        message,
+        "DIR/config.json: key `norm_topk_prob` is null, expected true or false"
+    );
+}
+
+#[test]
+fn an_mxfp4_exponent_that_is_no_number_is_refused_by_row() {
+    const SCALES: &str = "model.layers.0.mlp.experts.gate_up_proj_scales";
+    let dir = with_tensors("gpt-oss-mxfp4", |tensors| {
+        let scales = tensors.iter_mut().find(|tensor| tensor.0 == SCALES);
+        // Two blocks in a row of 64: this is row 3, the second up row of the first expert.
+        scales.unwrap().3[7] = 255;
+    });
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let up = TensorRole::Expert(0, 0, larql_models::roles::ExpertTensor::Up);
+    let error = checkpoint.tensor(up).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("tensor `{SCALES}`, row 3: not a finite number")
+    );
+}
+
+/// llama.cpp takes a factor without a type for a linear one.
+#[test]
+fn a_rope_factor_without_a_type_is_linear() {
+    let checkpoint = Checkpoint::open(&parity_fixture("llama")).unwrap();
+    let mut plan = GgufPlan::new(&checkpoint, GgufContent::Whole).unwrap();
+    plan.metadata_mut()
+        .set("llama.rope.scaling.factor", GgufValue::F32(4.0));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    plan.write(&checkpoint, fs::File::create(&path).unwrap())
+        .unwrap();
+    let read = Checkpoint::open(&path).unwrap();
+    let Mixer::Attention(attention) = &read.spec().layers[0].mixer else {
+        unreachable!()
+    };
+    let scaling = &attention.rope.as_ref().unwrap().scaling;
+    assert_eq!(*scaling, RopeScaling::Linear { factor: 4.0 });
 }

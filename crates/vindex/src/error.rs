@@ -12,6 +12,23 @@ use crate::manifest::{FORMAT_VERSION, Level};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VindexError {
+    /// A file of a vindex that is not what its manifest says.
+    #[error("{path}: the file has changed since the vindex was made")]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An output in a folder that is not there.
+    #[error("{path}: there is no such folder")]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A type for matrices that have types of their own.
+    #[error(
+        "every tensor gets the type it had in the source: a type for matrices without one changes nothing"
+    )]
+    NothingToConvert,
     /// A folder of safetensors asked to become one.
     #[error("{path}: is a folder of safetensors already")]
     NothingToExport {
@@ -183,7 +200,7 @@ impl VindexError {
                 "extract {source_name} again with --level {needs} or higher"
             )),
             Self::Exists { path } => Some(format!(
-                "remove {} or choose another name; an extracted vindex is never overwritten",
+                "remove {} or choose another name; nothing is overwritten",
                 path.display()
             )),
             Self::Version { .. } => {
@@ -198,6 +215,9 @@ impl VindexError {
                     .to_owned(),
             ),
             Self::RelationExists { name } => Some(format!("drop `{name}` first, or choose another name")),
+            Self::Changed { .. } => Some("`larql verify` says what else has changed".to_owned()),
+            Self::NoFolder { .. } => Some("make it first, or choose another place".to_owned()),
+            Self::NothingToConvert => Some("leave --dtype out".to_owned()),
             Self::NothingToExport { .. } => Some(
                 "its files are what an export would write; extract it and export the vindex to get a copy"
                     .to_owned(),

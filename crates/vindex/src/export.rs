@@ -23,7 +23,7 @@ use larql_models::{Checkpoint, Container, ModelError};
 use tempfile::NamedTempFile;
 
 use crate::Progress;
-use crate::digest::Reporter;
+use crate::digest::{Reporter, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::extract::{copy_file, planned, publish, staging};
 use crate::manifest::{KEPT, Level, SourceKind, TensorPlace, TextFile};
@@ -70,6 +70,7 @@ pub fn export_gguf(
 ) -> Result<ExportReport, VindexError> {
     let mut reporter = Reporter { call: progress };
     let parent = parent_of(out)?;
+    check_digests(source, &mut reporter)?;
     let staged = NamedTempFile::with_prefix_in(".larql-export-", &parent)
         .map_err(io_error(out, "create a file for"))?;
     let path = staged.path().to_owned();
@@ -112,20 +113,24 @@ pub fn export_gguf(
     })
 }
 
-/// Writes the model as a Hugging Face folder; `float` is the type of matrices that had none of their own.
+/// Writes the model as a Hugging Face folder; `float` is the type of matrices that had none of their own, F32 by default.
 ///
 /// # Errors
 /// As [`export_gguf`].
 pub fn export_safetensors(
     source: ExportSource<'_>,
     out: &Path,
-    float: FloatType,
+    float: Option<FloatType>,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ExportReport, VindexError> {
     let mut reporter = Reporter { call: progress };
     let parent = parent_of(out)?;
+    check_digests(source, &mut reporter)?;
+    let folder = Folder::of(source, float.unwrap_or(FloatType::F32))?;
+    if float.is_some() && folder.plan.n_decoded() == 0 {
+        return Err(VindexError::NothingToConvert);
+    }
     let directory = staging(&parent, &name_of(out), out)?;
-    let folder = Folder::of(source, float)?;
     let mut writing = Writing {
         source,
         folder: &folder,
@@ -149,6 +154,21 @@ pub fn export_safetensors(
     })
 }
 
+/// Refuses to pass on what is no longer what the manifest says.
+fn check_digests(source: ExportSource<'_>, reporter: &mut Reporter<'_>) -> Result<(), VindexError> {
+    let Some(vindex) = source.vindex else {
+        return Ok(());
+    };
+    for file in &vindex.manifest().files {
+        let path = vindex.path().join(&file.name);
+        let hashed = hash_file(&path, "digest", reporter)?;
+        if hashed.sha256 != file.sha256 {
+            return Err(VindexError::Changed { path });
+        }
+    }
+    Ok(())
+}
+
 /// A folder to be.
 struct Folder {
     plan: HfPlan,
@@ -165,7 +185,7 @@ impl Folder {
     fn of(source: ExportSource<'_>, float: FloatType) -> Result<Self, VindexError> {
         match (source.vindex, source.checkpoint.container()) {
             (Some(vindex), _) if vindex.manifest().source.kind == SourceKind::HuggingFace => {
-                Self::of_vindex(vindex, source.checkpoint)
+                Self::of_vindex(vindex, source.checkpoint, float)
             }
             (_, Container::Gguf(file)) => Self::of_gguf(source.checkpoint, file.metadata(), float),
             (_, Container::HuggingFace(folder)) => Err(VindexError::NothingToExport {
@@ -175,7 +195,11 @@ impl Folder {
     }
 
     /// What the vindex was made of.
-    fn of_vindex(vindex: &Vindex, checkpoint: &Checkpoint) -> Result<Self, VindexError> {
+    fn of_vindex(
+        vindex: &Vindex,
+        checkpoint: &Checkpoint,
+        float: FloatType,
+    ) -> Result<Self, VindexError> {
         vindex.requires(Level::All)?;
         let source = &vindex.manifest().source;
         let unknown = |what: String| VindexError::Manifest {
@@ -208,7 +232,7 @@ impl Folder {
             shard.1.push(idx);
             infos.push(info);
         }
-        let plan = HfPlan::of_folder(checkpoint, &infos)?;
+        let plan = HfPlan::of_folder(checkpoint, &infos, float)?;
         let kept = match vindex.manifest().file(KEPT) {
             None => None,
             Some(_) => Some(SafetensorsFile::open(vindex.path().join(KEPT))?),
@@ -223,6 +247,14 @@ impl Folder {
                 return Err(unknown(format!("{} is nowhere", tensor.name)));
             }
         }
+        let mut notes = Vec::new();
+        if plan.n_decoded() > 0 {
+            notes.push(format!(
+                "the weights were quantized when the vindex was made: {} tensors hold decoded values in {}, not what the source held",
+                plan.n_decoded(),
+                float.name()
+            ));
+        }
         let mut texts = source.texts.clone();
         if let Some(tokenizer) = vindex.tokenizer_json()? {
             texts.push(TextFile {
@@ -236,7 +268,7 @@ impl Folder {
             kept,
             texts,
             binaries: vec![],
-            notes: vec![],
+            notes,
         })
     }
 
@@ -430,10 +462,14 @@ fn parent_of(out: &Path) -> Result<PathBuf, VindexError> {
             path: out.to_owned(),
         });
     }
-    Ok(match out.parent() {
+    let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         Some(_) | None => PathBuf::from("."),
-    })
+    };
+    match parent.is_dir() {
+        true => Ok(parent),
+        false => Err(VindexError::NoFolder { path: parent }),
+    }
 }
 
 fn name_of(out: &Path) -> String {

@@ -189,6 +189,9 @@ fn place(out: &Path) -> Result<(PathBuf, String), VindexError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         Some(_) | None => PathBuf::from("."),
     };
+    if !parent.is_dir() {
+        return Err(VindexError::NoFolder { path: parent });
+    }
     Ok((parent, name.to_string_lossy().into_owned()))
 }
 
@@ -643,8 +646,8 @@ fn fallback_notes(fallbacks: &[Fallback]) -> Vec<String> {
         .into_iter()
         .map(|((cols, wanted, got), tensors)| {
             format!(
-                "{} tensors with rows of {cols} are {got} instead of {wanted}, whose blocks do not divide them ({}{})",
-                tensors.len(),
+                "{} with rows of {cols} are {got} instead of {wanted}, whose blocks do not divide them ({}{})",
+                if tensors.len() == 1 { "1 tensor".to_owned() } else { format!("{} tensors", tensors.len()) },
                 tensors[0],
                 if tensors.len() > 1 { " and others" } else { "" }
             )

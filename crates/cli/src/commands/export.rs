@@ -49,11 +49,11 @@ pub(crate) fn export(context: &Context, args: &ExportArgs) -> Result<Outcome, Cl
         }
         (ExportFormat::Gguf, None) => to_gguf(context, &db, &args.out, None)?,
         (ExportFormat::Safetensors, dtype) => {
-            let float = match dtype {
-                None | Some(FloatArg::Float32) => FloatType::F32,
-                Some(FloatArg::Float16) => FloatType::F16,
-                Some(FloatArg::Bfloat16) => FloatType::Bf16,
-            };
+            let float = dtype.map(|dtype| match dtype {
+                FloatArg::Float32 => FloatType::F32,
+                FloatArg::Float16 => FloatType::F16,
+                FloatArg::Bfloat16 => FloatType::Bf16,
+            });
             let work = context.interrupts.work();
             let (flag, bar) = (context.interrupts.flag(), context.printer.bar());
             let report = export_safetensors(source(&db)?, &args.out, float, &mut |progress| {

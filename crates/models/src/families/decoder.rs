@@ -8,15 +8,13 @@ pub(super) use super::gguf::{
     GGUF_WINDOW_KEYS, gguf_bad, gguf_bias, gguf_finish, gguf_missing, gguf_needed,
     gguf_needed_window, gguf_positive, gguf_u32, gguf_window, gguf_windows, sizes_from_gguf,
 };
+use crate::checkpoint::LAYERS_MAX;
 use crate::config::RawConfig;
 use crate::error::ModelError;
 use crate::spec::{
     Activation, AttentionBias, AttentionSpec, BlockShape, EmbeddingSpec, Ffn, FfnSpec, HeadSpec,
     KvSource, LayerSpec, Mixer, ModelSpec, NormKind, NormSpec, NormWeight, QkNorm, RopeSpec,
 };
-
-/// Layers a file may claim; far above any model, far below what exhausts memory.
-const LAYERS_MAX: u32 = 4096;
 
 /// Sizes every decoder states.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::GgufFacts;
 use super::decoder::{gguf_bad, gguf_u32};
-use super::gguf::gguf_size;
+use super::gguf::{gguf_missing, gguf_size};
 use super::moe::{self, MoeSizes};
 use super::rope::{self, RopeClass};
 use crate::config::RawConfig;
@@ -332,7 +332,11 @@ pub(super) fn router_from_gguf(
         }
     };
     let n_groups = gguf_u32(facts, arch, "expert_group_count")?.unwrap_or(1);
-    let n_kept = gguf_u32(facts, arch, "expert_group_used_count")?.unwrap_or(1);
+    let n_kept = match gguf_u32(facts, arch, "expert_group_used_count")? {
+        Some(kept) => kept,
+        None if n_groups <= 1 => 1,
+        None => return Err(gguf_missing(facts, arch, "expert_group_used_count")),
+    };
     let select = if n_groups <= 1 {
         RouterSelect::TopK
     } else {

@@ -343,7 +343,7 @@ fn what_exists_is_not_touched() {
     assert_eq!(
         error.hint().unwrap(),
         format!(
-            "remove {} or choose another name; an extracted vindex is never overwritten",
+            "remove {} or choose another name; nothing is overwritten",
             out.display()
         )
     );

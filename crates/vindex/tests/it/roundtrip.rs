@@ -42,7 +42,7 @@ fn every_family_s_folder_comes_back_byte_for_byte() {
         let vindex = Vindex::open(&made).unwrap();
         let checkpoint = vindex.checkpoint().unwrap();
         let exported = source_of(&vindex, &checkpoint);
-        let report = export_safetensors(exported, &back, FloatType::F32, &mut go_on).unwrap();
+        let report = export_safetensors(exported, &back, None, &mut go_on).unwrap();
         assert_eq!(report.notes, [] as [&str; 0], "{name}");
         for file in ["model.safetensors", "config.json", "generation_config.json"] {
             if !from.join(file).exists() {
@@ -68,13 +68,7 @@ fn atlas_comes_back_with_its_tokenizer() {
     extract(&source, Some(&tokenizer), &made, &options, &mut go_on).unwrap();
     let vindex = Vindex::open(&made).unwrap();
     let checkpoint = vindex.checkpoint().unwrap();
-    export_safetensors(
-        source_of(&vindex, &checkpoint),
-        &back,
-        FloatType::F32,
-        &mut go_on,
-    )
-    .unwrap();
+    export_safetensors(source_of(&vindex, &checkpoint), &back, None, &mut go_on).unwrap();
     assert_eq!(names(&back), names(atlas()));
     for file in names(&back) {
         let (ours, theirs) = (
@@ -120,7 +114,7 @@ fn a_gguf_comes_back_as_it_was() {
     export_gguf(source, &at("b.gguf"), None, NonZeroUsize::MIN, &mut go_on).unwrap();
     assert!(fs::read(at("a.gguf")).unwrap() == fs::read(at("b.gguf")).unwrap());
     // And on to safetensors: rows that the GGUF interleaves are in order again, bf16 stays exact.
-    export_safetensors(source, &at("hf"), FloatType::Bf16, &mut go_on).unwrap();
+    export_safetensors(source, &at("hf"), Some(FloatType::Bf16), &mut go_on).unwrap();
     let back = Checkpoint::open(&at("hf")).unwrap();
     for role in folder.roles() {
         let (ours, theirs) = (back.tensor(role).unwrap(), folder.tensor(role).unwrap());
@@ -145,7 +139,7 @@ fn a_gguf_becomes_the_folder_its_class_expects() {
             checkpoint: &gguf,
             vindex: None,
         };
-        export_safetensors(source, &back, FloatType::Bf16, &mut go_on).unwrap();
+        export_safetensors(source, &back, Some(FloatType::Bf16), &mut go_on).unwrap();
         let made = Checkpoint::open(&back).unwrap();
         assert_eq!(made.spec().layers, folder.spec().layers, "{name}");
         let listed = |checkpoint: &Checkpoint| {
@@ -191,7 +185,7 @@ fn nothing_is_overwritten_and_nothing_is_left_behind() {
     let error = export_gguf(source, &other, None, NonZeroUsize::MIN, &mut stop).unwrap_err();
     assert!(matches!(error, VindexError::Interrupted { .. }), "{error}");
     assert_eq!(names(dir.path()), ["a.gguf"]);
-    let error = export_safetensors(source, &other, FloatType::F32, &mut go_on).unwrap_err();
+    let error = export_safetensors(source, &other, None, &mut go_on).unwrap_err();
     assert!(
         matches!(error, VindexError::NothingToExport { .. }),
         "{error}"
@@ -271,4 +265,79 @@ fn quantizing_changes_types_and_says_where_it_could_not() {
         "{:?}",
         report.notes
     );
+}
+
+#[test]
+fn a_quantized_vindex_says_that_it_gives_other_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Checkpoint::open(&parity_fixture("kimi-linear")).unwrap();
+    let out = dir.path().join("k.vindex");
+    let options = ExtractOptions {
+        quantization: Some(Quantization {
+            mix: Mix::parse("q8_0").unwrap(),
+            requantize: false,
+        }),
+        ..ExtractOptions::at(Level::All)
+    };
+    // The keys' half of the latent projection is transposed in the file: it keeps its type, and is read beside the other.
+    extract(&source, None, &out, &options, &mut go_on).unwrap();
+    let vindex = Vindex::open(&out).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    let exported = source_of(&vindex, &checkpoint);
+    let back = dir.path().join("back");
+    let half = Some(FloatType::F16);
+    let report = export_safetensors(exported, &back, half, &mut go_on).unwrap();
+    assert!(
+        report.notes[0].contains("decoded values in float16"),
+        "{:?}",
+        report.notes
+    );
+    let again = Checkpoint::open(&back).unwrap();
+    for role in source.roles() {
+        let (ours, theirs) = (again.tensor(role).unwrap(), source.tensor(role).unwrap());
+        let theirs = theirs.to_f32();
+        let most = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let far = ours
+            .to_f32()
+            .iter()
+            .zip(&theirs)
+            .any(|(a, b)| (a - b).abs() > most / 60.0);
+        assert!(!far, "{role}");
+    }
+}
+
+#[test]
+fn a_type_that_nothing_takes_and_a_changed_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Checkpoint::open(&parity_fixture("llama")).unwrap();
+    let out = dir.path().join("m.vindex");
+    extract(
+        &source,
+        None,
+        &out,
+        &ExtractOptions::at(Level::All),
+        &mut go_on,
+    )
+    .unwrap();
+    let vindex = Vindex::open(&out).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    let exported = source_of(&vindex, &checkpoint);
+    let back = dir.path().join("back");
+    let wanted = Some(FloatType::F32);
+    let error = export_safetensors(exported, &back, wanted, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::NothingToConvert), "{error}");
+    let mut bytes = fs::read(out.join("weights.gguf")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::remove_file(out.join("weights.gguf")).unwrap();
+    fs::write(out.join("weights.gguf"), bytes).unwrap();
+    let error = export_safetensors(exported, &back, None, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::Changed { .. }), "{error}");
+    let file = dir.path().join("m.gguf");
+    let error = export_gguf(exported, &file, None, NonZeroUsize::MIN, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::Changed { .. }), "{error}");
+    let nowhere = dir.path().join("none").join("m.gguf");
+    let error = export_gguf(exported, &nowhere, None, NonZeroUsize::MIN, &mut go_on).unwrap_err();
+    assert!(matches!(error, VindexError::NoFolder { .. }), "{error}");
+    assert_eq!(names(dir.path()), ["m.vindex"]);
 }

@@ -63,12 +63,30 @@ pub(in crate::families) fn partial_from_gguf(
             &expected,
         ));
     }
-    let kind = facts
-        .metadata
-        .str(&format!("{arch}.rope.scaling.type"))?
-        .unwrap_or("none");
+    let kind = facts.metadata.str(&format!("{arch}.rope.scaling.type"))?;
+    let stated_factor = gguf_positive(facts, arch, "rope.scaling.factor")?;
+    // Without a type, readers of such files take a factor for a linear one.
+    let kind = match (kind, stated_factor) {
+        (None, Some(factor)) if factor != 1.0 => "linear",
+        (None, _) => "none",
+        (Some(kind), _) => kind,
+    };
+    let attn_factor = gguf_positive(facts, arch, "rope.scaling.attn_factor")?;
+    if let ("none" | "linear", Some(factor)) = (kind, attn_factor)
+        && factor != 1.0
+    {
+        let expected = "1 or no key where the scaling is neither yarn nor longrope";
+        let got = factor.to_string();
+        return Err(gguf_bad(
+            facts,
+            arch,
+            "rope.scaling.attn_factor",
+            &got,
+            expected,
+        ));
+    }
     let factor = || {
-        gguf_positive(facts, arch, "rope.scaling.factor")?
+        stated_factor
             .map(f64::from)
             .ok_or_else(|| gguf_missing(facts, arch, "rope.scaling.factor"))
     };
@@ -100,8 +118,7 @@ pub(in crate::families) fn partial_from_gguf(
         ("linear", None) => RopeScaling::Linear { factor: factor()? },
         ("yarn", None) => {
             let factor = factor()?;
-            let stated =
-                gguf_positive(facts, arch, "rope.scaling.attn_factor")?.map_or(1.0, f64::from);
+            let stated = attn_factor.map_or(1.0, f64::from);
             RopeScaling::Yarn {
                 factor,
                 beta_fast: gguf_positive(facts, arch, "rope.scaling.yarn_beta_fast")?
