@@ -149,30 +149,8 @@ impl Pass<'_, '_> {
             (shape.d_key as f32).powf(-0.5),
         );
         normalize(&mut self.k, shape.d_key, shape.qk_eps, 1.0);
-        visit(
-            &mut self.tap,
-            TapPoint::AttnQ,
-            idx,
-            &self.rows,
-            &mut self.q,
-            key_width,
-        )?;
-        visit(
-            &mut self.tap,
-            TapPoint::AttnK,
-            idx,
-            &self.rows,
-            &mut self.k,
-            key_width,
-        )?;
-        visit(
-            &mut self.tap,
-            TapPoint::AttnV,
-            idx,
-            &self.rows,
-            &mut self.v,
-            value_width,
-        )?;
+        self.visit_q(idx, key_width)?;
+        self.visit_kv(idx, key_width, value_width)?;
         Ok(beta)
     }
 

@@ -202,7 +202,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    fn visit_q(&mut self, idx: usize, width: usize) -> Result<(), EngineError> {
+    /// Shows the queries to the tap.
+    pub(crate) fn visit_q(&mut self, idx: usize, width: usize) -> Result<(), EngineError> {
         visit(
             &mut self.tap,
             TapPoint::AttnQ,
@@ -213,13 +214,12 @@ impl Pass<'_, '_> {
         )
     }
 
-    /// Shows keys and values to the tap, then appends them to the states.
-    fn keep(
+    /// Shows keys and values to the tap.
+    pub(crate) fn visit_kv(
         &mut self,
         idx: usize,
         key_width: usize,
         value_width: usize,
-        states: &mut [SequenceState],
     ) -> Result<(), EngineError> {
         visit(
             &mut self.tap,
@@ -236,7 +236,18 @@ impl Pass<'_, '_> {
             &self.rows,
             &mut self.v,
             value_width,
-        )?;
+        )
+    }
+
+    /// Shows keys and values to the tap, then appends them to the states.
+    fn keep(
+        &mut self,
+        idx: usize,
+        key_width: usize,
+        value_width: usize,
+        states: &mut [SequenceState],
+    ) -> Result<(), EngineError> {
+        self.visit_kv(idx, key_width, value_width)?;
         for (row, place) in self.rows.iter().enumerate() {
             let (k, v) = (
                 &self.k[row * key_width..][..key_width],

@@ -298,7 +298,7 @@ impl Checkpoint {
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
         let origin = self.origin.display().to_string();
         let built = match &self.container {
-            Container::Gguf(file) if file.metadata().get(GGUF_VOCABULARY).is_none() => {
+            Container::Gguf(file) if !has_vocabulary(file) => {
                 return Err(ModelError::NoTokenizer { origin });
             }
             Container::Gguf(file) => {
@@ -803,6 +803,11 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
         shape: &|name| file.tensor(name).map(|info| info.shape.clone()),
         floats: &floats,
     })
+}
+
+/// Whether a GGUF file carries a vocabulary.
+pub fn has_vocabulary(file: &GgufFile) -> bool {
+    file.metadata().get(GGUF_VOCABULARY).is_some()
 }
 
 /// The kernel format of a stored type, if it is a weight.

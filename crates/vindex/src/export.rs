@@ -25,16 +25,13 @@ use tempfile::NamedTempFile;
 use crate::Progress;
 use crate::digest::{Reporter, hash_file};
 use crate::error::{VindexError, io_error};
-use crate::extract::{copy_file, planned, publish, staging};
+use crate::extract::{copy_file, place, planned, publish, staging};
 use crate::manifest::{KEPT, Level, SourceKind, TensorPlace, TextFile};
-use crate::stream::{SourceReader, stream, watched};
+use crate::stream::{SourceReader, put_pieces, stream, watched};
 use crate::vindex::Vindex;
 
 /// Bytes of weights in one file of a folder that had no files before.
 const SHARD_BYTES: u64 = 5 << 30;
-
-/// Bytes of a tensor that are passed on between two reports.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// What is exported: a model, and the vindex it lies in, if it does.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +66,7 @@ pub fn export_gguf(
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ExportReport, VindexError> {
     let mut reporter = Reporter { call: progress };
-    let parent = parent_of(out)?;
+    let (parent, name) = place(out)?;
     check_digests(source, &mut reporter)?;
     let staged = NamedTempFile::with_prefix_in(".larql-export-", &parent)
         .map_err(io_error(out, "create a file for"))?;
@@ -107,7 +104,7 @@ pub fn export_gguf(
         .map_err(io_error(out, "give its name to"))?;
     drop(guard);
     Ok(ExportReport {
-        files: vec![(name_of(out), size)],
+        files: vec![(name, size)],
         n_tensors,
         notes,
     })
@@ -124,13 +121,13 @@ pub fn export_safetensors(
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<ExportReport, VindexError> {
     let mut reporter = Reporter { call: progress };
-    let parent = parent_of(out)?;
+    let (parent, name) = place(out)?;
     check_digests(source, &mut reporter)?;
     let folder = Folder::of(source, float.unwrap_or(FloatType::F32))?;
     if float.is_some() && folder.plan.n_decoded() == 0 {
         return Err(VindexError::NothingToConvert);
     }
-    let directory = staging(&parent, &name_of(out), out)?;
+    let directory = staging(&parent, &name, out)?;
     let mut writing = Writing {
         source,
         folder: &folder,
@@ -414,12 +411,7 @@ impl Writing<'_> {
             Some(_) | None => None,
         };
         match kept {
-            Some(bytes) => {
-                for chunk in bytes.chunks(CHUNK_BYTES) {
-                    sink.put(chunk)?;
-                }
-                Ok(())
-            }
+            Some(bytes) => put_pieces(&bytes, sink),
             None => {
                 let data = |name: &str| reader.data(name);
                 self.folder
@@ -448,31 +440,4 @@ impl Drop for RemoveOnDrop {
         // Gone already where the rename took it.
         let _ = fs::remove_file(&self.0);
     }
-}
-
-/// The directory that will hold `out`, which must not exist.
-fn parent_of(out: &Path) -> Result<PathBuf, VindexError> {
-    if out.file_name().is_none() {
-        return Err(VindexError::BadName {
-            path: out.to_owned(),
-        });
-    }
-    if fs::symlink_metadata(out).is_ok() {
-        return Err(VindexError::Exists {
-            path: out.to_owned(),
-        });
-    }
-    let parent = match out.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        Some(_) | None => PathBuf::from("."),
-    };
-    match parent.is_dir() {
-        true => Ok(parent),
-        false => Err(VindexError::NoFolder { path: parent }),
-    }
-}
-
-fn name_of(out: &Path) -> String {
-    out.file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }

@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 use larql_formats::{TensorInfo, safetensors};
 use larql_kernels::Team;
+use larql_models::checkpoint::has_vocabulary;
 use larql_models::to_gguf::{Fallback, GgufContent, GgufPlan, Quantization};
 use larql_models::tokenizer::Tokenizer;
-use larql_models::{Checkpoint, Container, ModelError};
+use larql_models::{Checkpoint, Container};
 use tempfile::TempDir;
 
 use crate::Progress;
@@ -32,17 +33,11 @@ use crate::manifest::{
     Manifest, SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TensorPlace, TextFile,
     TokenizerEntry, TokenizerPlace, WEIGHTS,
 };
-use crate::stream::{SourceReader, stream, watched};
+use crate::stream::{SourceReader, put_pieces, stream, watched};
 use crate::vindex::Vindex;
 
 /// Bytes that are copied between two reports.
 const COPY_BYTES: u64 = 16 << 20;
-
-/// Bytes of a tensor that are passed on between two reports.
-const CHUNK_BYTES: usize = 1 << 20;
-
-/// Metadata key of a vocabulary inside a GGUF.
-const GGUF_VOCABULARY: &str = "tokenizer.ggml.tokens";
 
 /// What a caller decides about an extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +171,7 @@ pub fn extract(
 }
 
 /// The directory that will hold `out`, and its name there.
-fn place(out: &Path) -> Result<(PathBuf, String), VindexError> {
+pub(crate) fn place(out: &Path) -> Result<(PathBuf, String), VindexError> {
     let name = out.file_name().ok_or_else(|| VindexError::BadName {
         path: out.to_owned(),
     })?;
@@ -367,10 +362,7 @@ impl Job<'_> {
             let mut stream = writer.begin(out)?;
             for info in infos {
                 stream.write_tensor(&info.name, |sink| {
-                    for chunk in reader.data(&info.name)?.chunks(CHUNK_BYTES) {
-                        sink.put(chunk)?;
-                    }
-                    Ok::<(), ModelError>(())
+                    put_pieces(&reader.data(&info.name)?, sink)
                 })?;
             }
             stream.finish()?;
@@ -404,7 +396,7 @@ impl Job<'_> {
             return Ok((None, None));
         };
         let text = match self.source.container() {
-            Container::Gguf(file) if file.metadata().get(GGUF_VOCABULARY).is_some() => None,
+            Container::Gguf(file) if has_vocabulary(file) => None,
             Container::Gguf(_) => Some(self.written(tokenizer)?),
             Container::HuggingFace(folder) => {
                 let path = folder.path.join(TOKENIZER);

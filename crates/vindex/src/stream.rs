@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use larql_formats::gguf::GgufFile;
-use larql_formats::{Bytes, safetensors};
+use larql_formats::{Bytes, Sink, safetensors};
 use larql_kernels::Team;
 use larql_models::to_gguf::GgufPlan;
 use larql_models::{Checkpoint, Container, ModelError};
@@ -20,6 +20,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// After so many bytes of tensors the source is mapped anew.
 const REMAP_BYTES: u64 = 128 << 20;
+
+/// Bytes of a tensor that are passed on between two reports.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What the reporter is told.
 const STAGE: &str = "weights";
@@ -44,6 +47,14 @@ pub(crate) fn stream(
         stream.finish()?;
         Ok(())
     })
+}
+
+/// Passes bytes on in pieces, so that the reporter is asked between them.
+pub(crate) fn put_pieces(bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), ModelError> {
+    for piece in bytes.chunks(PIECE_BYTES) {
+        sink.put(piece)?;
+    }
+    Ok(())
 }
 
 /// Writes and hashes a new file of about `total` bytes, reporting on the way.

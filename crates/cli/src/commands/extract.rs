@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use larql_db::features::{TOKENS_CACHED, feature_tokens};
 use larql_db::{Database, Rows};
-use larql_models::tokenizer::TokenizerError;
 use larql_models::{Checkpoint, ModelError};
 use larql_vindex::{
     ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex,
@@ -22,9 +21,6 @@ use crate::error::CliError;
 use crate::model_ref;
 use crate::printer::flow;
 use crate::table::size;
-
-/// Metadata key of a vocabulary inside a GGUF.
-const GGUF_VOCABULARY: &str = "tokenizer.ggml.tokens";
 
 /// What became of the source.
 #[derive(Debug, Serialize)]
@@ -125,7 +121,7 @@ pub(crate) fn make(
 ) -> Result<Accounting, CliError> {
     let (tokenizer, missing) = match checkpoint.tokenizer() {
         Ok(tokenizer) => (Some(tokenizer), None),
-        Err(error) if is_without_tokenizer(&error) => (None, Some(CliError::from(error).message)),
+        Err(error @ ModelError::NoTokenizer { .. }) => (None, Some(CliError::from(error).message)),
         Err(error) => return Err(error.into()),
     };
     for left in abandoned(out) {
@@ -184,18 +180,6 @@ pub(crate) fn make(
         features: None,
         notes,
     })
-}
-
-/// Whether a source simply has no vocabulary, which only text needs; one that cannot be read is another matter.
-fn is_without_tokenizer(error: &ModelError) -> bool {
-    match error {
-        ModelError::NoTokenizer { .. } => true,
-        ModelError::Tokenizer {
-            source: TokenizerError::Metadata(larql_formats::Error::MissingKey { key, .. }),
-            ..
-        } => key == GGUF_VOCABULARY,
-        _ => false,
-    }
 }
 
 /// Computes what every feature writes, so that no query has to wait for it.
