@@ -182,6 +182,15 @@ pub enum Error {
         end: u64,
         begin: u64,
     },
+    #[error(
+        "{path}: {n_bytes} bytes of no tensor after {after}, where {next} is expected: a type or a shape in the header is not that of the data"
+    )]
+    Unclaimed {
+        path: PathBuf,
+        after: String,
+        next: String,
+        n_bytes: u64,
+    },
     #[error("{path}: no tensor `{tensor}`")]
     NoSuchTensor { path: PathBuf, tensor: String },
 

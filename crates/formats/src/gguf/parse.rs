@@ -173,6 +173,32 @@ fn check_placement(header: &Header, file_len: u64, path: &Path) -> Result<(), Er
             });
         }
     }
+    check_gaps(header, &order, data_len, path)
+}
+
+/// Every byte of the data belongs to a tensor or pads one: where a header calls a tensor smaller than it is, bytes are
+/// left over. Writers of the format leave none, and ggml's reader demands the same.
+fn check_gaps(header: &Header, order: &[usize], data_len: u64, path: &Path) -> Result<(), Error> {
+    let alignment = u64::from(header.alignment);
+    let name = |at: Option<&usize>, none: &str| match at {
+        Some(&i) => format!("tensor `{}`", header.tensors[i].name),
+        None => none.to_owned(),
+    };
+    for i in 0..=order.len() {
+        let before = i.checked_sub(1).and_then(|i| order.get(i));
+        let end = before.map_or(0, |&i| header.offsets[i] + header.tensors[i].n_bytes);
+        let padded = end.next_multiple_of(alignment);
+        let next = order.get(i);
+        let begin = next.map_or(data_len, |&i| header.offsets[i]);
+        if begin > padded {
+            return Err(Error::Unclaimed {
+                path: path.to_path_buf(),
+                after: name(before, "the header"),
+                next: name(next, "the end of the file"),
+                n_bytes: begin - end,
+            });
+        }
+    }
     Ok(())
 }
 

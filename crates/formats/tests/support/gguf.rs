@@ -106,6 +106,14 @@ fn with(change: impl FnOnce(&mut Raw)) -> Vec<u8> {
     raw.build()
 }
 
+/// Other tensors than [`base`] has, and as many bytes of data as they need.
+fn filled(tensors: Vec<Vec<u8>>, n_bytes: usize) -> Vec<u8> {
+    with(|raw| {
+        raw.tensors = tensors;
+        raw.data = noise(n_bytes);
+    })
+}
+
 /// Only the tensors differ from [`base`].
 fn tensors(tensors: Vec<Vec<u8>>) -> Vec<u8> {
     with(|raw| raw.tensors = tensors)
@@ -143,10 +151,14 @@ fn valid_cases() -> Vec<Case> {
     let aligned = |alignment: usize| {
         with(|raw| {
             let value = (alignment as u32).to_le_bytes();
+            let second = 24usize.next_multiple_of(alignment);
             raw.keys.push(key("general.alignment", U32, &value));
             raw.alignment = alignment;
-            raw.tensors = vec![tensor("w", &[3, 2], 0, 0), tensor("v", &[5], 24, 64)];
-            raw.data = noise(69);
+            raw.tensors = vec![
+                tensor("w", &[3, 2], 0, 0),
+                tensor("v", &[5], 24, second as u64),
+            ];
+            raw.data = noise(second + 5);
         })
     };
     vec![
@@ -164,23 +176,32 @@ fn valid_cases() -> Vec<Case> {
         valid("alignment_8", aligned(8)),
         valid(
             "long_name",
-            tensors(vec![tensor("n".repeat(300), &[7], 0, 0)]),
+            filled(vec![tensor("n".repeat(300), &[7], 0, 0)], 28),
         ),
         valid(
             "rank_0_and_4",
-            tensors(vec![
-                tensor("scalar", &[], 0, 0),
-                tensor("four", &[3, 1, 2, 5], 24, 32),
-            ]),
+            filled(
+                vec![
+                    tensor("scalar", &[], 0, 0),
+                    tensor("four", &[3, 1, 2, 5], 24, 32),
+                ],
+                64,
+            ),
         ),
         valid(
             "empty_tensor",
-            tensors(vec![
-                tensor("none", &[0, 4], 0, 32),
-                tensor("some", &[4, 8], 0, 0),
-            ]),
+            filled(
+                vec![
+                    tensor("none", &[0, 4], 0, 32),
+                    tensor("some", &[4, 8], 0, 0),
+                ],
+                128,
+            ),
         ),
-        valid("gap_and_rest", tensors(vec![tensor("late", &[3], 0, 320)])),
+        valid(
+            "order_of_the_header_is_free",
+            filled(vec![tensor("b", &[5], 0, 64), tensor("a", &[15], 0, 0)], 84),
+        ),
     ]
 }
 
@@ -478,6 +499,21 @@ fn placement_cases() -> Vec<Case> {
             "end_wraps",
             tensors(vec![tensor("w", &[u64::MAX - 15], 24, 32)]),
             "tensor `w` lies outside the file: offset 32 in the data at 320, 18446744073709551600 bytes, file of 924",
+        ),
+        hostile(
+            "gap_before_the_first",
+            filled(vec![tensor("late", &[3], 0, 320)], 332),
+            "320 bytes of no tensor after the header, where tensor `late` is expected: a type or a shape in the header is not that of the data",
+        ),
+        hostile(
+            "called_smaller_than_it_is",
+            with(|raw| raw.tensors[1] = tensor("blk.0.q", &[96, 5], 2, 32)),
+            "242 bytes of no tensor after tensor `blk.0.q`, where tensor `experts` is expected: a type or a shape in the header is not that of the data",
+        ),
+        hostile(
+            "last_called_smaller",
+            with(|raw| raw.tensors[2] = tensor("experts", &[5, 1, 2], 1, 544)),
+            "40 bytes of no tensor after tensor `experts`, where the end of the file is expected: a type or a shape in the header is not that of the data",
         ),
         hostile(
             "same_place",
