@@ -407,3 +407,22 @@ fn sizes_are_checked() {
     let message = panic_message(|| drop(encode(Format::Q8_0, &[0.0; 48], 32, &mut [0; 34])));
     assert!(message.contains("not rows of 32"), "{message}");
 }
+
+/// A weight whose scale just fits is encoded, though the search tries larger scales that do not.
+#[test]
+fn a_scale_that_just_fits_is_found() {
+    for (format, largest) in [
+        (Format::Q8_0, 8.2e6),
+        (Format::Q4_0, 5.1e5),
+        (Format::Q5_0, 1.02e6),
+        (Format::Q6K, 2.6e8),
+    ] {
+        let mut values: Vec<f32> = (0..256).map(|i| (i as f32 - 99.0) * 9.0).collect();
+        values[41] = -largest;
+        let bytes = encoded(format, &values, 256).unwrap();
+        let mut back = vec![0.0; 256];
+        larql_kernels::decode(format, &bytes, &mut back);
+        let error = (back[41] + largest).abs() / largest;
+        assert!(error < 0.02, "{format}: {} for -{largest}", back[41]);
+    }
+}

@@ -81,8 +81,11 @@ pub(super) fn block_scale_of_all<const LEN: usize>(
     let Levels { low, high, .. } = *levels;
     let top = x.iter().fold(0f32, |top, v| top.max(v.abs()));
     let center = unit.store(top / high)?;
-    let widest = unit.store(top / (high + levels.from))?;
-    let steps = i32::from(widest.bits) - i32::from(center.bits);
+    // Only the scale that is taken has to fit; `neighbor` stops at the largest half.
+    let steps = match unit.store(top / (high + levels.from)) {
+        Ok(widest) => i32::from(widest.bits) - i32::from(center.bits),
+        Err(ScaleOverflow) => i32::from(u16::MAX),
+    };
     let mut best = (f32::INFINITY, Stored::ZERO);
     for offset in -1..=steps + 1 {
         if let Some(scale) = unit.neighbor(center, offset) {
@@ -143,7 +146,10 @@ pub(super) fn sub_scales<const LEN: usize, const N: usize>(
         .fold(0f32, |top, &v| if v.abs() > top.abs() { v } else { top });
     let mut coarse = (f32::INFINITY, SubScales::ZERO);
     for &code in range.top_codes {
-        let scale = unit.store(top / code)?;
+        let Ok(scale) = unit.store(top / code) else {
+            // Another code may make a smaller scale of it.
+            continue;
+        };
         for scale in unit.subnormals_around(scale) {
             let found = codes(x, &targets, scale, levels, range, Reach::Between);
             if found.0 < coarse.0 {
@@ -151,9 +157,15 @@ pub(super) fn sub_scales<const LEN: usize, const N: usize>(
             }
         }
     }
+    if coarse.0 == f32::INFINITY {
+        return Err(ScaleOverflow);
+    }
     let mut best = codes(x, &targets, coarse.1.scale, levels, range, Reach::Beyond);
-    let center = unit.store(refit(x, &best.1, levels))?;
-    for scale in unit.subnormals_around(center) {
+    let center = unit.store(refit(x, &best.1, levels));
+    for scale in center
+        .into_iter()
+        .flat_map(|center| unit.subnormals_around(center))
+    {
         let found = codes(x, &targets, scale, levels, range, Reach::Beyond);
         if found.0 < best.0 {
             best = found;
