@@ -551,7 +551,7 @@ fn locate(
 }
 
 /// The type in which the rows of a tensor are read, once its shape is found to fit.
-fn stored_format(
+pub(crate) fn stored_format(
     origin: &str,
     layout: &Layout,
     infos: &HashMap<&str, &TensorInfo>,
@@ -708,7 +708,19 @@ fn quantized_by(config: &Map<String, Value>) -> Option<String> {
     Some(method.unwrap_or("an unnamed method").to_owned())
 }
 
-fn spec_from_config(origin: &str, config: &Map<String, Value>) -> Result<ModelSpec, ModelError> {
+/// What the text of a `config.json` says the model is; whether the head is really tied, only the tensors can say.
+///
+/// # Errors
+/// As [`Checkpoint::open`], for everything but the tensors.
+pub fn spec_of_config(path: &Path, text: &str) -> Result<ModelSpec, ModelError> {
+    let config = object_of(path, text.as_bytes())?;
+    spec_from_config(&path.display().to_string(), &config)
+}
+
+pub(crate) fn spec_from_config(
+    origin: &str,
+    config: &Map<String, Value>,
+) -> Result<ModelSpec, ModelError> {
     let outer = RawConfig::new(origin, config);
     let model_type = outer
         .opt_str("model_type")?
@@ -736,11 +748,39 @@ fn spec_from_config(origin: &str, config: &Map<String, Value>) -> Result<ModelSp
     match outer.object("text_config")? {
         None => (family.from_config)(&RawConfig::new(origin, config)),
         Some(text) => {
+            agrees_outside(&outer, &text, family)?;
             let mut spec = (family.from_config)(&text)?;
             spec.head.tied = outer.bool_or("tie_word_embeddings", spec.head.tied)?;
             Ok(spec)
         }
     }
+}
+
+/// Refuses a nested configuration of another model than the outer one, or a fact of it that stands outside too and is another
+/// one there.
+fn agrees_outside(
+    outer: &RawConfig<'_>,
+    text: &RawConfig<'_>,
+    family: &Family,
+) -> Result<(), ModelError> {
+    if let Some(inner) = text.opt_str("model_type")?
+        && !family.hf_model_types.contains(&inner)
+    {
+        let expected = family.hf_model_types.join(" or ");
+        return Err(text.bad("model_type", &inner.into(), &expected));
+    }
+    // Of which the outer one wins.
+    const WHOLE: &str = "tie_word_embeddings";
+    let inner: BTreeMap<&str, &Value> = text.facts().collect();
+    for (key, value) in outer.facts().filter(|(key, _)| *key != WHOLE) {
+        if let Some(inner) = inner.get(key)
+            && *inner != value
+        {
+            let expected = format!("{inner}, as text_config says, or no key");
+            return Err(outer.bad(key, value, &expected));
+        }
+    }
+    Ok(())
 }
 
 fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError> {
@@ -793,10 +833,7 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
     {
         return Err(too_many_layers(origin, &block_count, u64::from(n)));
     }
-    let from_gguf = family
-        .from_gguf
-        .expect("the lookup returns only rows that read GGUF");
-    from_gguf(&GgufFacts {
+    family.read_gguf(&GgufFacts {
         origin,
         metadata,
         d_vocab,
@@ -835,7 +872,11 @@ pub(crate) fn format_of(dtype: Dtype) -> Option<Format> {
 
 /// Reads a JSON object from a file of bounded size.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, ModelError> {
-    serde_json::from_slice(&read_limited(path)?).map_err(|source| ModelError::Json {
+    object_of(path, &read_limited(path)?)
+}
+
+fn object_of(path: &Path, text: &[u8]) -> Result<Map<String, Value>, ModelError> {
+    serde_json::from_slice(text).map_err(|source| ModelError::Json {
         path: path.to_owned(),
         source,
     })

@@ -1,7 +1,8 @@
 //! `config.json`, read so that no key goes unnoticed.
 //!
 //! Each getter marks its key as read; [`RawConfig::finish`] then names every key that is neither read nor known to leave
-//! the forward pass alone. `null` counts as absent, as it does in transformers.
+//! the forward pass alone. `null` counts as absent where a class takes it for that; for other keys it is refused, as
+//! transformers would fail or compute something else.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -49,6 +50,33 @@ const INERT: &[&str] = &[
     "use_cache",
 ];
 
+/// Keys that may be `null` where the class that reads them knows it: it then means what absence means, or says that there is
+/// no such thing. A class in which one of them is something else reads it by [`RawConfig::is_null`].
+const NULLABLE: &[&str] = &[
+    "activation_sparsity_pattern",
+    "attention_factor",
+    "attn_logit_softcapping",
+    "beta_fast",
+    "beta_slow",
+    "clip_qkv",
+    "final_logit_softcapping",
+    "layer_types",
+    "linear_attn_config",
+    "mlp_layer_types",
+    "mlp_only_layers",
+    "mscale",
+    "mscale_all_dim",
+    "n_inner",
+    "no_rope_layers",
+    "num_global_key_value_heads",
+    "quantization_config",
+    "rope_parameters",
+    "rope_scaling",
+    "sliding_window",
+    "text_config",
+    "use_bidirectional_attention",
+];
+
 /// One JSON object of a configuration, with the keys read so far.
 #[derive(Debug)]
 pub(crate) struct RawConfig<'a> {
@@ -56,6 +84,8 @@ pub(crate) struct RawConfig<'a> {
     prefix: String,
     map: &'a Map<String, Value>,
     read: RefCell<BTreeSet<String>>,
+    /// Keys that were taken for absent because they are `null`.
+    nulls: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> RawConfig<'a> {
@@ -66,19 +96,36 @@ impl<'a> RawConfig<'a> {
             prefix: String::new(),
             map,
             read: RefCell::default(),
+            nulls: RefCell::default(),
         }
     }
 
-    /// The value of a key; `null` is absent.
+    /// The value of a key; `null` is absent, and refused in the end unless it may be.
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
-        self.read.borrow_mut().insert(key.to_owned());
-        self.map.get(key).filter(|v| !v.is_null())
+        let is_new = self.read.borrow_mut().insert(key.to_owned());
+        let value = self.map.get(key)?;
+        if value.is_null() && is_new && !NULLABLE.contains(&key) {
+            self.nulls.borrow_mut().insert(key.to_owned());
+        }
+        Some(value).filter(|value| !value.is_null())
     }
 
-    /// Whether a key says `null` where the class takes another value for granted.
+    /// Whether a key says `null` where that is not the same as no key; the caller knows what it stands for.
     pub(crate) fn is_null(&self, key: &str) -> bool {
-        self.read.borrow_mut().insert(key.to_owned());
+        self.ignore(key);
         self.map.get(key).is_some_and(Value::is_null)
+    }
+
+    /// Every key with its value, nulls left out, without marking any as read.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let entries = self.map.iter().filter(|(_, value)| !value.is_null());
+        entries.map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// The entries that may change the forward pass.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let harmless = |key: &str| INERT.contains(&key) && key != "max_position_embeddings";
+        self.entries().filter(move |(key, _)| !harmless(key))
     }
 
     /// A nested object.
@@ -90,6 +137,7 @@ impl<'a> RawConfig<'a> {
                 prefix: format!("{}{key}.", self.prefix),
                 map,
                 read: RefCell::default(),
+                nulls: RefCell::default(),
             })),
             Some(other) => Err(self.bad(key, other, "an object")),
         }
@@ -117,11 +165,22 @@ impl<'a> RawConfig<'a> {
     }
 
     /// A window of attention; one of no position is no window anybody means.
-    pub(crate) fn opt_window(&self, key: &str) -> Result<Option<u32>, ModelError> {
+    pub(crate) fn opt_window(
+        &self,
+        key: &str,
+        class_window: Option<u32>,
+    ) -> Result<Option<u32>, ModelError> {
         match self.opt_u32(key)? {
             Some(0) => Err(self.bad(key, &Value::from(0), "a number above 0 or null")),
-            other => Ok(other),
+            None if self.is_null(key) => Ok(None),
+            stated => Ok(stated.or(class_window)),
         }
+    }
+
+    /// As [`Self::opt_window`] in a class with windowed layers, which has to have a window.
+    pub(crate) fn window(&self, key: &str, class_window: u32) -> Result<u32, ModelError> {
+        let window = self.opt_window(key, Some(class_window))?;
+        window.ok_or_else(|| self.bad(key, &Value::Null, "a number above 0, or no key"))
     }
 
     /// A finite number.
@@ -135,10 +194,14 @@ impl<'a> RawConfig<'a> {
             .transpose()
     }
 
-    /// A finite number above zero.
+    /// A finite number above zero that stays one in f32, in which models compute.
     pub(crate) fn opt_positive(&self, key: &str) -> Result<Option<f64>, ModelError> {
         match self.opt_f64(key)? {
-            Some(x) if x <= 0.0 => Err(self.bad(key, &Value::from(x), "a number above 0")),
+            Some(x) if x as f32 <= 0.0 => Err(self.bad(key, &Value::from(x), "a number above 0")),
+            Some(x) if !(x as f32).is_finite() => {
+                let expected = format!("a number up to {:e}", f32::MAX);
+                Err(self.bad(key, &Value::from(x), &expected))
+            }
             other => Ok(other),
         }
     }
@@ -150,11 +213,6 @@ impl<'a> RawConfig<'a> {
 
     /// A truth value, or the documented default of the class.
     pub(crate) fn bool_or(&self, key: &str, class_default: bool) -> Result<bool, ModelError> {
-        // Everywhere else `null` is absent; here transformers takes it for false.
-        if class_default && self.map.get(key).is_some_and(Value::is_null) {
-            self.ignore(key);
-            return Err(self.bad(key, &Value::Null, "true or false"));
-        }
         self.get(key).map_or(Ok(class_default), |v| {
             v.as_bool().ok_or_else(|| self.bad(key, v, "true or false"))
         })
@@ -200,10 +258,14 @@ impl<'a> RawConfig<'a> {
     /// Marks a key as understood without using it.
     pub(crate) fn ignore(&self, key: &str) {
         self.read.borrow_mut().insert(key.to_owned());
+        self.nulls.borrow_mut().remove(key);
     }
 
-    /// Names every key that was neither read nor is inert.
+    /// Names every key that was neither read nor is inert, or a key that must not be `null`.
     pub(crate) fn finish(&self) -> Result<(), ModelError> {
+        if let Some(key) = self.nulls.borrow().first() {
+            return Err(self.bad(key, &Value::Null, "a value, or no key"));
+        }
         let read = self.read.borrow();
         let keys: Vec<String> = self
             .map

@@ -12,6 +12,7 @@ pub mod error;
 mod families;
 pub mod hf_config;
 pub mod layout;
+mod notes;
 pub mod quant_mix;
 pub mod roles;
 pub mod rope;
@@ -24,6 +25,7 @@ mod write;
 
 pub use checkpoint::{Checkpoint, Container};
 pub use error::ModelError;
+pub use notes::fold_layers;
 pub use roles::{LayerTensor, TensorRole, needed_tensors};
 pub use spec::ModelSpec;
 pub use stored::{StoredRows, StoredTensor};

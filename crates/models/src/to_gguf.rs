@@ -27,7 +27,7 @@ use crate::layout::{Form, Layout, Names, arrange};
 use crate::quant_mix::{self, Mix, MixChoice, MixFacts, MixTensor};
 use crate::roles::{ExpertTensor, LayerTensor, Needed, StoredValue, TensorRole};
 use crate::spec::{KvSource, Mixer, ModelSpec, RopeScaling, RopeSpec};
-use crate::write::{Half, LayoutWriter, put_chunks, put_values};
+use crate::write::{Half, LayoutWriter, Passed, put_chunks, put_values};
 
 /// Tensor that holds one divisor per RoPE frequency.
 const ROPE_DIVISORS: &str = "rope_freqs.weight";
@@ -40,7 +40,7 @@ const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 
 /// A tensor that belongs to RoPE, with its values.
-type RopeTable = (&'static str, Vec<f32>);
+pub(crate) type RopeTable = (&'static str, Vec<f32>);
 
 /// Divisor of a frequency that does not turn, as stock tools have it.
 const STANDSTILL: f32 = 1e30;
@@ -77,6 +77,8 @@ pub struct GgufPlan {
     peer_notes: Vec<String>,
     /// Whether it has a tensor that the checkpoint has not.
     has_more: bool,
+    /// What of floats that are copied: those that are quantized must be finite, and so must those beside them.
+    passed: Passed,
     /// Head widths by which the file interleaves rows.
     interleaved: HashMap<TensorRole, u32>,
 }
@@ -196,7 +198,7 @@ impl GgufPlan {
             });
             claimed || is_rope_table(&info.name)
         };
-        let tensors = file
+        let tensors: Vec<Planned> = file
             .tensors()
             .iter()
             .filter(kept)
@@ -205,13 +207,19 @@ impl GgufPlan {
                 content: Content::Stored,
             })
             .collect();
+        let spec = checkpoint.spec();
+        let family = families::of_spec(&checkpoint.origin().display().to_string(), spec)?;
+        let infos = || tensors.iter().map(|planned| &planned.info);
+        // A vindex knows more of its weights than their metadata can say.
+        let differences = metadata::differences(spec, family, &metadata, &rope_tables(spec), infos);
         Ok(Self {
             metadata,
             alignment: file.alignment(),
             tensors,
-            differences: vec![],
+            differences,
             peer_notes: vec![],
             has_more: false,
+            passed: Passed::Any,
             interleaved: interleaved(checkpoint)?,
         })
     }
@@ -248,6 +256,7 @@ impl GgufPlan {
             differences,
             peer_notes: vec![],
             has_more: false,
+            passed: Passed::Any,
             interleaved: interleaved(checkpoint)?,
         })
     }
@@ -344,6 +353,7 @@ impl GgufPlan {
             )?;
             planned.content = Content::Roles(layout, format);
         }
+        self.passed = Passed::Finite;
         self.metadata
             .set("general.file_type", GgufValue::U32(mix.file_type()));
         self.metadata.set(
@@ -447,7 +457,18 @@ impl GgufPlan {
     ) -> Result<(), ModelError> {
         let Planned { info, content } = &self.tensors[idx];
         match content {
-            Content::Stored => put_chunks(&data(&info.name)?, sink),
+            Content::Stored => {
+                let bytes = data(&info.name)?;
+                if let Some(format) = format_of(info.dtype) {
+                    // The layout of a vector has a value in each row.
+                    let cols = match info.shape.as_slice() {
+                        [_, .., cols] => *cols,
+                        _ => 1,
+                    };
+                    self.passed.check(&info.name, format, cols, 0, &bytes)?;
+                }
+                put_chunks(&bytes, sink)
+            }
             Content::Roles(layout, format) => LayoutWriter {
                 layout,
                 half: Half::Main,
@@ -457,6 +478,7 @@ impl GgufPlan {
                 checkpoint,
                 data,
                 team,
+                passed: self.passed,
             }
             .write(sink),
             Content::Numbers(values) => put_values(values, sink),
@@ -635,7 +657,7 @@ fn global_rope(spec: &ModelSpec) -> Option<&RopeSpec> {
 }
 
 /// The tensors that belong to RoPE.
-fn rope_tables(spec: &ModelSpec) -> Vec<RopeTable> {
+pub(crate) fn rope_tables(spec: &ModelSpec) -> Vec<RopeTable> {
     let Some(rope) = global_rope(spec) else {
         return Vec::new();
     };

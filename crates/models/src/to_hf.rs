@@ -10,12 +10,12 @@ use std::collections::{HashMap, HashSet};
 use larql_formats::{Bytes, Dtype, Sink, TensorInfo};
 use larql_kernels::{Format, decode};
 
-use crate::checkpoint::{Checkpoint, format_of, needs};
+use crate::checkpoint::{Checkpoint, format_of, needs, stored_format};
 use crate::error::ModelError;
 use crate::families;
 use crate::layout::{Form, Layout, arrange};
 use crate::roles::{StoredValue, TensorRole};
-use crate::write::{Half, LayoutWriter};
+use crate::write::{Half, LayoutWriter, Passed};
 
 /// The type that matrices without a type of their own get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl HfPlan {
     /// instead of the numbers it was made of, the decoded values are written in `float`, see [`Self::n_decoded`].
     ///
     /// # Errors
-    /// If the model's family has no names, or a tensor cannot have the type it had.
+    /// If the model's family has no names, or a tensor cannot have the type or the shape that is said.
     pub fn of_folder(
         checkpoint: &Checkpoint,
         wanted: &[TensorInfo],
@@ -78,8 +78,13 @@ impl HfPlan {
     ) -> Result<Self, ModelError> {
         let has: HashSet<&str> = wanted.iter().map(|info| info.name.as_str()).collect();
         let (layouts, values) = layouts(checkpoint, &|name| has.contains(name))?;
+        let origin = checkpoint.origin().display().to_string();
+        let infos = wanted.iter().map(|info| (info.name.as_str(), info));
+        let infos: HashMap<&str, &TensorInfo> = infos.collect();
         let mut made: HashMap<String, (Layout, Half)> = HashMap::new();
         for layout in layouts {
+            // A folder may have other types and shapes than its names tell of only in a manifest that lies.
+            stored_format(&origin, &layout, &infos)?;
             if let Form::Mxfp4Pairs { scales } = &layout.form {
                 made.insert(scales.clone(), (layout.clone(), Half::Scales));
             }
@@ -201,6 +206,7 @@ impl HfPlan {
             checkpoint,
             data,
             team: None,
+            passed: Passed::Any,
         }
         .write(sink)
     }

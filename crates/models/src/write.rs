@@ -48,6 +48,45 @@ pub(crate) struct LayoutWriter<'a> {
     pub(crate) data: &'a dyn Fn(&str) -> Result<Bytes, ModelError>,
     /// Who encodes, where there is much to encode.
     pub(crate) team: Option<&'a RefCell<Team>>,
+    /// What of floats that are not encoded.
+    pub(crate) passed: Passed,
+}
+
+/// How floats are treated that are passed on as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// Bytes are bytes.
+    Any,
+    /// They must be finite numbers, as those that are encoded must be.
+    Finite,
+}
+
+impl Passed {
+    /// Refuses rows with a number that is none.
+    pub(crate) fn check(
+        self,
+        tensor: &str,
+        format: Format,
+        cols: u64,
+        first_row: usize,
+        bytes: &[u8],
+    ) -> Result<(), ModelError> {
+        let row = row_bytes(format, cols);
+        if self == Self::Any || format.block_len() > 1 || row == 0 {
+            return Ok(());
+        }
+        let mut values = vec![0.0; cols as usize];
+        for (r, bytes) in bytes.chunks_exact(row).enumerate() {
+            decode(format, bytes, &mut values);
+            if values.iter().any(|x| !x.is_finite()) {
+                return Err(ModelError::NotFinite {
+                    tensor: tensor.to_owned(),
+                    row: (first_row + r) as u64,
+                });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A role with the order in which its rows are wanted.
@@ -141,10 +180,9 @@ impl LayoutWriter<'_> {
             self.encode(rows)?;
             self.pass_on(rows, sink, 0)?;
             let row = source.tensor.row_bytes();
-            put_chunks(
-                &source.tensor.bytes[source.first * row..][..count * row],
-                sink,
-            )?;
+            let bytes = &source.tensor.bytes[source.first * row..][..count * row];
+            self.check(rows.done, bytes)?;
+            put_chunks(bytes, sink)?;
             rows.done += count;
             return Ok(());
         }
@@ -154,6 +192,8 @@ impl LayoutWriter<'_> {
                 let tensor = &source.tensor;
                 if self.is_stored_so(source) {
                     self.encode(rows)?;
+                    let row = rows.done + rows.bytes.len() / source.tensor.row_bytes().max(1);
+                    self.check(row, source.bytes(r))?;
                     rows.bytes.extend_from_slice(source.bytes(r));
                 } else {
                     let at = rows.values.len();
@@ -172,6 +212,12 @@ impl LayoutWriter<'_> {
             self.pass_on(rows, sink, CHUNK_BYTES)?;
         }
         Ok(())
+    }
+
+    fn check(&self, first_row: usize, bytes: &[u8]) -> Result<(), ModelError> {
+        let Layout { name, cols, .. } = self.layout;
+        self.passed
+            .check(name, self.format, *cols, first_row, bytes)
     }
 
     /// Whether the rows' bytes are already those that are wanted.
@@ -202,6 +248,7 @@ impl LayoutWriter<'_> {
             for (to, value) in out.chunks_exact_mut(4).zip(&rows.values) {
                 to.copy_from_slice(&value.to_le_bytes());
             }
+            self.check(rows.done + start / row, &rows.bytes[start..])?;
         } else if let Some(team) = self.team {
             let first_failure: Mutex<Option<(usize, EncodeError)>> = Mutex::new(None);
             let (values, format) = (&rows.values, self.format);

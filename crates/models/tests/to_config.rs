@@ -214,7 +214,8 @@ fn variants() -> Vec<(&'static str, Value)> {
         (
             "phi3",
             json!({"sliding_window": 11, "rope_parameters": {
-            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}}),
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75},
+            "partial_rotary_factor": 0.75}),
         ),
         (
             "qwen2",

@@ -74,7 +74,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
     if period == 0 {
         return Err(cfg.bad("sliding_window_pattern", &0.into(), "a number above 0"));
     }
-    let window = cfg.opt_window("sliding_window")?.or(Some(4096));
+    let window = Some(cfg.window("sliding_window", 4096)?);
     let found = Found {
         sizes,
         eps: cfg.opt_positive("layer_norm_eps")?.unwrap_or(1e-5) as f32,

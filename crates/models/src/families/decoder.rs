@@ -180,13 +180,22 @@ pub(super) fn sizes_beside(
         d_vocab: cfg.u32("vocab_size")?,
         n_ctx,
         n_heads,
-        n_kv_heads: cfg
-            .opt_u32("num_key_value_heads")?
-            .or(class_kv_heads.filter(|_| !cfg.is_null("num_key_value_heads")))
-            .unwrap_or(n_heads),
-        d_head: cfg
-            .opt_u32("head_dim")?
-            .unwrap_or_else(|| head_dim(d_model, n_heads)),
+        n_kv_heads: match cfg.opt_u32("num_key_value_heads")? {
+            Some(stated) => stated,
+            None if cfg.is_null("num_key_value_heads") => n_heads,
+            None => class_kv_heads.unwrap_or(n_heads),
+        },
+        d_head: match cfg.opt_u32("head_dim")? {
+            Some(stated) => stated,
+            None => {
+                let class = head_dim(d_model, n_heads);
+                // Classes with a width of their own have no word for this.
+                if cfg.is_null("head_dim") && class != head_share(d_model, n_heads) {
+                    return Err(cfg.bad("head_dim", &Value::Null, "a number, or no key"));
+                }
+                class
+            }
+        },
     };
     check_sizes(sizes, |key, got, expected| {
         cfg.bad(config_key(key), &Value::from(got), expected)

@@ -180,7 +180,11 @@ fn router(cfg: &RawConfig<'_>, generation: Generation) -> Result<MoeSpec, ModelE
 
 /// `topk_method` says whether groups count at all.
 fn softmax_groups(cfg: &RawConfig<'_>, sizes: MoeSizes) -> Result<RouterSelect, ModelError> {
-    let (groups, kept) = (cfg.opt_u32("n_group")?, cfg.opt_u32("topk_group")?);
+    let number = |key: &str| match cfg.is_null(key) {
+        true => Ok(None),
+        false => cfg.opt_u32(key),
+    };
+    let (groups, kept) = (number("n_group")?, number("topk_group")?);
     match cfg.opt_str("topk_method")?.unwrap_or("greedy") {
         "greedy" => Ok(RouterSelect::TopK),
         "group_limited_greedy" => {
@@ -206,7 +210,8 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let router = mla::router_from_gguf(facts, arch, d_mlp)?;
     let n_dense = gguf_u32(facts, arch, "leading_dense_block_count")?.unwrap_or(0);
     let eps = gguf_needed(facts, arch, "attention.layer_norm_rms_epsilon")?;
-    let known = [rope::GGUF_KEYS, moe::GGUF_KEYS, mla::GGUF_KEYS].concat();
+    let stretch = [mla::GGUF_STRETCH];
+    let known = [rope::GGUF_KEYS, moe::GGUF_KEYS, mla::GGUF_KEYS, &stretch].concat();
     gguf_finish(facts, arch, &known)?;
     let generation = match router.score {
         RouterScore::Sigmoid => Generation::Three,

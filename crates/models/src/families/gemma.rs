@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::decoder::{
-    Plain, Sizes, activation_named, attentions, gguf_bias, gguf_finish, gguf_missing,
-    gguf_needed_window, gguf_positive, gguf_windows, layer_windows, rms, sizes_from_config,
-    sizes_from_gguf, softcap,
+    GGUF_WINDOW_KEYS, Plain, Sizes, activation_named, attentions, gguf_bias, gguf_finish,
+    gguf_missing, gguf_needed_window, gguf_positive, gguf_windows, layer_windows, rms,
+    sizes_from_gguf, sizes_with_kv, softcap,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
@@ -87,7 +87,11 @@ struct Found {
 
 fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
     cfg.must_be_off("use_bidirectional_attention")?;
-    let sizes = sizes_from_config(cfg, |_, _| 256)?;
+    let class_kv_heads = match generation {
+        Generation::One => 16,
+        Generation::Two | Generation::Three => 4,
+    };
+    let sizes = sizes_with_kv(cfg, Some(class_kv_heads), |_, _| 256)?;
     let class_theta = if generation == Generation::Three {
         1_000_000.0
     } else {
@@ -113,8 +117,8 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
         Generation::One => (f64::from(sizes.d_head), None, None),
         Generation::Two | Generation::Three => (
             cfg.opt_positive("query_pre_attn_scalar")?.unwrap_or(256.0),
-            softcap(cfg, "attn_logit_softcapping")?,
-            softcap(cfg, "final_logit_softcapping")?,
+            class_softcap(cfg, "attn_logit_softcapping", generation, 50.0)?,
+            class_softcap(cfg, "final_logit_softcapping", generation, 30.0)?,
         ),
     };
     let bias = if cfg.bool_or("attention_bias", false)? {
@@ -142,17 +146,47 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
     Ok(decoder(found, generation))
 }
 
+/// Gemma 2's class has caps of its own, which only `null` takes away.
+fn class_softcap(
+    cfg: &RawConfig<'_>,
+    key: &str,
+    generation: Generation,
+    class_cap: f32,
+) -> Result<Option<f32>, ModelError> {
+    let stated = softcap(cfg, key)?;
+    let is_silent = stated.is_none() && !cfg.is_null(key);
+    Ok(match generation {
+        Generation::Two if is_silent => Some(class_cap),
+        Generation::One | Generation::Two | Generation::Three => stated,
+    })
+}
+
 /// Early Gemma 1 files say `hidden_act: gelu` and mean the tanh form, which `hidden_activation` states when it is there.
 fn activation(cfg: &RawConfig<'_>, generation: Generation) -> Result<Activation, ModelError> {
-    let legacy = cfg.opt_str("hidden_act")?;
-    let name = match (cfg.opt_str("hidden_activation")?, legacy, generation) {
-        (Some(name), _, _) => name,
-        (None, Some("gelu"), Generation::One) => "gelu_pytorch_tanh",
-        (None, Some(name), _) => name,
-        (None, None, _) => "gelu_pytorch_tanh",
+    let named = |key: &str| -> Result<Option<Activation>, ModelError> {
+        let Some(name) = cfg.opt_str(key)? else {
+            return Ok(None);
+        };
+        let meant = match (name, generation) {
+            ("gelu", Generation::One) if key == "hidden_act" => "gelu_pytorch_tanh",
+            (name, _) => name,
+        };
+        let activation = activation_named(meant);
+        activation
+            .map(Some)
+            .ok_or_else(|| cfg.bad(key, &Value::from(name), "gelu_pytorch_tanh"))
     };
-    activation_named(name)
-        .ok_or_else(|| cfg.bad("hidden_activation", &Value::from(name), "gelu_pytorch_tanh"))
+    if generation == Generation::One {
+        // Which its class does not read.
+        cfg.is_null("hidden_activation");
+    }
+    match (named("hidden_activation")?, named("hidden_act")?) {
+        (Some(newer), Some(older)) if newer != older => {
+            let got = Value::from(cfg.opt_str("hidden_act")?);
+            Err(cfg.bad("hidden_act", &got, "what hidden_activation says, or no key"))
+        }
+        (newer, older) => Ok(newer.or(older).unwrap_or(Activation::GeluTanh)),
+    }
 }
 
 fn windows(
@@ -160,11 +194,16 @@ fn windows(
     n_layers: u32,
     generation: Generation,
 ) -> Result<Vec<Option<u32>>, ModelError> {
-    let window = cfg.opt_window("sliding_window")?.unwrap_or(4096);
+    let window = cfg.window("sliding_window", 4096)?;
     let pattern = cfg.opt_u32("sliding_window_pattern")?;
     let private = cfg.opt_u32("_sliding_window_pattern")?;
     let period = match generation {
-        Generation::One | Generation::Two => 2,
+        Generation::One | Generation::Two => {
+            for key in ["sliding_window_pattern", "_sliding_window_pattern"] {
+                cfg.must_be(key, &2.into())?;
+            }
+            2
+        }
         Generation::Three => pattern.or(private).unwrap_or(GEMMA3_PERIOD),
     };
     layer_windows(cfg, n_layers, Some(window), |i| {
@@ -176,11 +215,15 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
     let arch = generation.arch();
     let sizes = sizes_from_gguf(facts, arch)?;
     let global = rope::from_gguf(facts, arch, sizes.d_head, sizes.n_ctx)?;
+    let local_theta = || rope::theta_from_gguf(facts, arch, "rope.freq_base_swa");
     let local = match generation {
-        Generation::One | Generation::Two => global.clone(),
+        Generation::One => global.clone(),
+        Generation::Two => RopeSpec {
+            theta: local_theta()?.unwrap_or(global.theta),
+            ..global.clone()
+        },
         Generation::Three => {
-            let theta = gguf_positive(facts, arch, "rope.freq_base_swa")?
-                .map_or(GEMMA3_LOCAL_THETA, f64::from);
+            let theta = local_theta()?.unwrap_or(GEMMA3_LOCAL_THETA);
             rope::unscaled(sizes.d_head, theta)
         }
     };
@@ -204,7 +247,8 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
             Some(gguf_positive(facts, arch, "attn_logit_softcapping")?.unwrap_or(50.0)),
             Some(gguf_positive(facts, arch, "final_logit_softcapping")?.unwrap_or(30.0)),
         ),
-        Generation::One | Generation::Three => (
+        Generation::One => (None, None),
+        Generation::Three => (
             gguf_positive(facts, arch, "attn_logit_softcapping")?,
             gguf_positive(facts, arch, "final_logit_softcapping")?,
         ),
@@ -214,14 +258,15 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
         None => query_scale(generation, sizes),
     };
     let mut known = rope::GGUF_KEYS.to_vec();
-    known.extend([
-        "rope.freq_base_swa",
-        "attention.sliding_window",
-        "attention.sliding_window_pattern",
-        "attention.scale",
-        "attn_logit_softcapping",
-        "final_logit_softcapping",
-    ]);
+    known.push("attention.scale");
+    if generation != Generation::One {
+        known.extend(GGUF_WINDOW_KEYS);
+        known.extend([
+            "attn_logit_softcapping",
+            "final_logit_softcapping",
+            "rope.freq_base_swa",
+        ]);
+    }
     gguf_finish(facts, arch, &known)?;
     let found = Found {
         sizes,

@@ -105,7 +105,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         n_ctx,
     };
     let (local, global) = rope::local_and_global(cfg, class, LOCAL_THETA)?;
-    let window = cfg.opt_window("sliding_window")?.unwrap_or(512);
+    let window = cfg.window("sliding_window", 512)?;
     let windows = layer_windows(cfg, sizes.n_layers, Some(window), |i| (i + 1) % 5 != 0)?;
     let windowed: Vec<bool> = windows.iter().map(Option::is_some).collect();
     let sources = sharing::kv_sources(cfg, &windowed, 15)?;
@@ -126,7 +126,13 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         eps,
         bias: flagged_bias(cfg, "attention_bias", false, AttentionBias::Qkvo)?,
         activation,
-        softcap: softcap(cfg, "final_logit_softcapping")?.or(Some(30.0)),
+        softcap: match cfg.is_null("final_logit_softcapping") {
+            true => {
+                let key = "final_logit_softcapping";
+                return Err(cfg.bad(key, &Value::Null, "a number above 0, or no key"));
+            }
+            false => softcap(cfg, "final_logit_softcapping")?.or(Some(30.0)),
+        },
         tied: cfg.bool_or("tie_word_embeddings", true)?,
         windows,
         sources,

@@ -145,7 +145,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
 
 /// Every sixth layer is without a window where no key says otherwise, and the last one always.
 fn windows(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<Option<u32>>, ModelError> {
-    let window = cfg.opt_window("sliding_window")?.unwrap_or(512);
+    let window = cfg.window("sliding_window", 512)?;
     let mut windows = layer_windows(cfg, n_layers, Some(window), |i| (i + 1) % 6 != 0)?;
     if let Some(last) = windows.last_mut() {
         *last = None;
@@ -259,7 +259,7 @@ fn ropes(
             let expected = "a number up to 1";
             return Err(nested.bad("partial_rotary_factor", &Value::from(share), expected));
         }
-        let theta = nested.opt_positive("rope_theta")?.unwrap_or(class.theta);
+        let theta = rope::theta(&nested, "rope_theta")?.unwrap_or(class.theta);
         nested.finish()?;
         Ok(proportional(class.d_head, theta, share))
     };
@@ -325,13 +325,28 @@ fn per_layer(
 }
 
 fn experts(cfg: &RawConfig<'_>) -> Result<Option<MoeSizes>, ModelError> {
-    let number = |key: &str| cfg.opt_u32(key);
+    // All of them are null in models without experts.
+    let number = |key: &str| match cfg.is_null(key) {
+        true => Ok(None),
+        false => cfg.opt_u32(key),
+    };
     let (n_experts, n_active, d_expert) = (
         number("num_experts")?,
         number("top_k_experts")?,
         number("moe_intermediate_size")?,
     );
     if !cfg.bool_or("enable_moe_block", false)? {
+        let stated = [
+            ("num_experts", n_experts),
+            ("top_k_experts", n_active),
+            ("moe_intermediate_size", d_expert),
+        ];
+        for (key, stated) in stated {
+            if let Some(stated @ 1..) = stated {
+                let expected = "0 or null where enable_moe_block is not true";
+                return Err(cfg.bad(key, &Value::from(stated), expected));
+            }
+        }
         return Ok(None);
     }
     let sizes = MoeSizes::checked(

@@ -193,7 +193,11 @@ pub(super) fn gguf_windows(
 ) -> Result<Vec<Option<u32>>, ModelError> {
     let key = "attention.sliding_window_pattern";
     let n = n_layers as usize;
-    let windowed = match facts.metadata.get(&format!("{arch}.{key}")) {
+    let stated = facts.metadata.get(&format!("{arch}.{key}"));
+    if window.is_none() && stated.is_some() {
+        return Err(gguf_missing(facts, arch, "attention.sliding_window"));
+    }
+    let windowed = match stated {
         Some(Value::Array(Array::Bool(flags))) if flags.len() >= n => flags[..n].to_vec(),
         Some(Value::Array(array)) => {
             let got = format!("{} of {} elements", array.type_name(), array.len());
@@ -233,6 +237,18 @@ pub(super) fn gguf_positive(
             "a finite number above 0",
         )),
         other => Ok(other),
+    }
+}
+
+/// As [`gguf_positive`], where 0 is how writers say that there is no such factor.
+pub(super) fn gguf_factor(
+    facts: &GgufFacts<'_>,
+    arch: &str,
+    key: &str,
+) -> Result<Option<f32>, ModelError> {
+    match facts.metadata.f32(&format!("{arch}.{key}"))? {
+        Some(0.0) => Ok(None),
+        Some(_) | None => gguf_positive(facts, arch, key),
     }
 }
 

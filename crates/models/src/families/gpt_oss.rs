@@ -1,8 +1,9 @@
 //! GPT-OSS: sinks beside the scores, windows on every other layer, and experts with a clamped gate, plain or in MXFP4.
 
 use super::decoder::{
-    GGUF_WINDOW_KEYS, Plain, Sizes, attentions, flagged_bias, gguf_bias, gguf_finish, gguf_needed,
-    gguf_needed_window, gguf_windows, layer_windows, rms, sizes_from_gguf, sizes_with_kv,
+    GGUF_WINDOW_KEYS, Plain, Sizes, attentions, flagged_bias, gguf_bias, gguf_finish, gguf_missing,
+    gguf_needed, gguf_needed_window, gguf_windows, layer_windows, rms, sizes_from_gguf,
+    sizes_with_kv,
 };
 use super::moe::{self, MoeSizes};
 use super::rope::{self, RopeClass};
@@ -72,7 +73,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
     cfg.must_be("hidden_act", &"silu".into())?;
     cfg.ignore("initial_context_length");
     let sizes = sizes_with_kv(cfg, Some(8), |_, _| 64)?;
-    let window = cfg.opt_window("sliding_window")?.or(Some(128));
+    let window = Some(cfg.window("sliding_window", 128)?);
     let experts = MoeSizes::from_config(cfg, 128, 4, sizes.d_mlp)?;
     cfg.must_be("experts_per_token", &experts.n_active.into())?;
     let found = Found {
@@ -110,7 +111,7 @@ fn rope(cfg: &RawConfig<'_>, sizes: Sizes) -> Result<RopeSpec, ModelError> {
         n_ctx: sizes.n_ctx,
     };
     let mut rope = rope::from_config(cfg, class)?;
-    if cfg.get("rope_parameters").is_none() && cfg.get("rope_scaling").is_none() {
+    if rope::params(cfg)?.is_none() {
         let factor = 32.0;
         rope.scaling = RopeScaling::Yarn {
             factor,
@@ -139,7 +140,8 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         bias: gguf_bias(facts),
         rope,
         windows: gguf_windows(facts, arch, sizes.n_layers, Some(window), 2)?,
-        experts: MoeSizes::needed_from_gguf(facts, arch, |_| sizes.d_mlp)?,
+        experts: MoeSizes::ffns_from_gguf(facts, arch, sizes.d_mlp)?
+            .ok_or_else(|| gguf_missing(facts, arch, "expert_count"))?,
         activation: Activation::ClampedGlu {
             alpha: ALPHA as f32,
             limit: LIMIT as f32,

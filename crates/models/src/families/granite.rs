@@ -1,9 +1,10 @@
 //! Granite 3, dense and with experts: Llama's shape with stated factors on embeddings, scores, branches and logits.
 
 use super::decoder::{
-    Plain, Sizes, activation_or, attentions, flagged_bias, gguf_bias, gguf_finish, gguf_needed,
-    gguf_positive, gguf_u32, head_share, rms, sizes_from_config, sizes_from_gguf,
+    Plain, Sizes, activation_or, attentions, flagged_bias, gguf_bad, gguf_bias, gguf_finish,
+    gguf_missing, gguf_needed, gguf_u32, head_share, rms, sizes_from_config, sizes_from_gguf,
 };
+use super::gguf::gguf_factor;
 use super::moe::{self, MoeSizes};
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, HfNames, names};
@@ -87,13 +88,12 @@ fn config(cfg: &RawConfig<'_>) -> Result<Found, ModelError> {
 
 fn gguf(facts: &GgufFacts<'_>, arch: &str, known: &[&str]) -> Result<Found, ModelError> {
     let sizes = sizes_from_gguf(facts, arch)?;
-    // A factor of zero stands for none.
-    let factor = |key: &str| -> Result<Option<f32>, ModelError> {
-        match facts.metadata.f32(&format!("{arch}.{key}"))? {
-            Some(0.0) => Ok(None),
-            _ => gguf_positive(facts, arch, key),
-        }
-    };
+    let factor = |key: &str| gguf_factor(facts, arch, key);
+    // Whether positions turn anything at all.
+    let key = "rope.scaling.finetuned";
+    if facts.metadata.bool(&format!("{arch}.{key}"))? == Some(false) {
+        return Err(gguf_bad(facts, arch, key, "false", "true or no key"));
+    }
     let found = Found {
         sizes,
         eps: gguf_needed(facts, arch, "attention.layer_norm_rms_epsilon")?,
@@ -142,9 +142,11 @@ fn moe_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
 
 fn moe_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let arch = "granitemoe";
-    let found = gguf(facts, arch, moe::GGUF_KEYS)?;
-    let experts = MoeSizes::needed_from_gguf(facts, arch, |_| found.sizes.d_mlp)?;
-    let d_shared = gguf_u32(facts, arch, "expert_shared_feed_forward_length")?;
+    let known = [moe::GGUF_KEYS, &[moe::GGUF_SHARED_WIDTH]].concat();
+    let found = gguf(facts, arch, &known)?;
+    let experts = MoeSizes::ffns_from_gguf(facts, arch, found.sizes.d_mlp)?
+        .ok_or_else(|| gguf_missing(facts, arch, "expert_count"))?;
+    let d_shared = gguf_u32(facts, arch, moe::GGUF_SHARED_WIDTH)?;
     Ok(with_experts(found, experts, d_shared.filter(|d| *d > 0)))
 }
 

@@ -7,7 +7,6 @@ use super::gguf::{gguf_needed, gguf_per_layer, gguf_size, sizes_with_heads};
 use super::layer_kinds::kinds;
 use super::mla::{self, MlaClass};
 use super::moe::{self, MoeSizes};
-use super::rope;
 use super::{Family, GgufFacts, GgufRopeRows, HfNames, Ignored, names};
 use crate::config::RawConfig;
 use crate::error::ModelError;
@@ -245,16 +244,25 @@ fn numbered_layers(nested: &RawConfig<'_>, n_layers: u32) -> Result<Option<Vec<b
 
 fn sparse_layers(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<bool>, ModelError> {
     mla::agrees(cfg, "moe_layer_freq", 1)?;
-    let n_dense = cfg.opt_u32("first_k_dense_replace")?.unwrap_or(1);
-    match cfg.opt_strings("mlp_layer_types")? {
-        Some(words) => kinds(
-            cfg,
-            "mlp_layer_types",
-            &words,
-            n_layers,
-            ("sparse", "dense"),
-        ),
-        None => Ok((0..n_layers).map(|i| i >= n_dense).collect()),
+    let key = "first_k_dense_replace";
+    let stated = cfg.opt_u32(key)?;
+    let of_count = |n_dense: u32| (0..n_layers).map(|i| i >= n_dense).collect();
+    let Some(words) = cfg.opt_strings("mlp_layer_types")? else {
+        return Ok(of_count(stated.unwrap_or(1)));
+    };
+    let kinds = kinds(
+        cfg,
+        "mlp_layer_types",
+        &words,
+        n_layers,
+        ("sparse", "dense"),
+    )?;
+    match stated {
+        Some(n_dense) if kinds != of_count(n_dense) => {
+            let expected = "the dense layers of mlp_layer_types, or no key";
+            Err(cfg.bad(key, &Value::from(n_dense), expected))
+        }
+        Some(_) | None => Ok(kinds),
     }
 }
 
@@ -285,6 +293,10 @@ fn router(cfg: &RawConfig<'_>) -> Result<MoeSpec, ModelError> {
     })?;
     let newer = cfg.bool_or("norm_topk_prob", true)?;
     let renormalize = cfg.bool_or("moe_renormalize", newer)?;
+    if cfg.get("norm_topk_prob").is_some() && newer != renormalize {
+        let expected = format!("{renormalize}, as moe_renormalize says");
+        return Err(cfg.bad("norm_topk_prob", &Value::from(newer), &expected));
+    }
     let scaling = cfg.opt_positive("routed_scaling_factor")?.unwrap_or(2.446) as f32;
     Ok(mla::sigmoid_router(
         sizes,
@@ -309,6 +321,7 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         .map(|layer| moe::gguf_has_router(facts, layer))
         .collect();
     let mut router = mla::router_from_gguf(facts, arch, d_mlp)?;
+    mla::gguf_sigmoid(facts, arch, router.score)?;
     // Which llama.cpp does for all files of the architecture.
     if facts
         .metadata
@@ -330,10 +343,9 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     };
     let mla = mla::from_gguf(facts, arch)?;
     let known = [
-        rope::GGUF_KEYS,
         moe::GGUF_KEYS,
         mla::GGUF_KEYS,
-        &["kda.head_dim", "ssm.conv_kernel"],
+        &["kda.head_dim", "rope.dimension_count", "ssm.conv_kernel"],
     ];
     gguf_finish(facts, arch, &known.concat())?;
     Ok(decoder(Found {

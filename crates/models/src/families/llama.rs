@@ -1,8 +1,8 @@
 //! Llama 2 and 3, Mistral, and Mixtral's GGUF files: pre-norm RMS, gated SiLU, grouped K/V heads.
 
 use super::decoder::{
-    Plain, activation, attentions, gguf_bias, gguf_finish, gguf_missing, gguf_positive,
-    gguf_window, rms, sizes_from_config, sizes_from_gguf,
+    Plain, Sizes, activation, attentions, gguf_bias, gguf_finish, gguf_missing, gguf_positive,
+    gguf_window, head_share, rms, sizes_from_gguf, sizes_with_kv,
 };
 use super::mixtral;
 use super::moe::{self, MoeSizes};
@@ -43,22 +43,24 @@ fn llama_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         AttentionBias::Absent
     };
     let mlp_bias = cfg.bool_or("mlp_bias", false)?;
-    from_config(cfg, "llama", bias, mlp_bias, None)
+    let sizes = sizes_with_kv(cfg, None, head_share)?;
+    from_config(cfg, "llama", sizes, (bias, mlp_bias), None)
 }
 
 fn mistral_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
-    let window = cfg.opt_window("sliding_window")?;
-    from_config(cfg, "mistral", AttentionBias::Absent, false, window)
+    let window = cfg.opt_window("sliding_window", Some(4096))?;
+    let sizes = sizes_with_kv(cfg, Some(8), head_share)?;
+    let biases = (AttentionBias::Absent, false);
+    from_config(cfg, "mistral", sizes, biases, window)
 }
 
 fn from_config(
     cfg: &RawConfig<'_>,
     family: &'static str,
-    attention_bias: AttentionBias,
-    mlp_bias: bool,
+    sizes: Sizes,
+    (attention_bias, mlp_bias): (AttentionBias, bool),
     window: Option<u32>,
 ) -> Result<ModelSpec, ModelError> {
-    let sizes = sizes_from_config(cfg, |d_model, n_heads| d_model / n_heads)?;
     let class = RopeClass {
         d_head: sizes.d_head,
         theta: 10_000.0,
@@ -91,10 +93,13 @@ fn llama_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let eps = gguf_positive(facts, arch, "attention.layer_norm_rms_epsilon")?
         .ok_or_else(|| gguf_missing(facts, arch, "attention.layer_norm_rms_epsilon"))?;
     let window = gguf_window(facts, arch)?;
-    let experts = MoeSizes::from_gguf(facts, arch, |_| sizes.d_mlp)?;
+    let experts = MoeSizes::ffns_from_gguf(facts, arch, sizes.d_mlp)?;
     let mut known = rope::GGUF_KEYS.to_vec();
     known.extend(moe::GGUF_KEYS);
     known.push("attention.sliding_window");
+    if experts.is_some() {
+        known.push(moe::GGUF_RENORMALIZE);
+    }
     gguf_finish(facts, arch, &known)?;
     let mut spec = Plain {
         family: "llama",

@@ -49,7 +49,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         n_ctx: sizes.n_ctx,
     };
     let rope = rope::from_config(cfg, class)?;
-    let window = cfg.opt_window("sliding_window")?;
+    let window = cfg.opt_window("sliding_window", None)?;
     let eps = cfg.opt_positive("rms_norm_eps")?.unwrap_or(1e-5) as f32;
     let act = activation_or(cfg, "hidden_act", Activation::Silu)?;
     let experts = MoeSizes::from_config(cfg, 8, 2, sizes.d_mlp)?;

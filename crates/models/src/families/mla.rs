@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::GgufFacts;
-use super::decoder::{gguf_bad, gguf_u32};
-use super::gguf::{gguf_missing, gguf_size};
+use super::decoder::{gguf_bad, gguf_positive, gguf_u32};
+use super::gguf::{gguf_factor, gguf_missing, gguf_size};
 use super::moe::{self, MoeSizes};
 use super::rope::{self, RopeClass};
 use crate::config::RawConfig;
@@ -48,15 +48,20 @@ pub(super) const GGUF_KEYS: &[&str] = &[
     "attention.kv_lora_rank",
     "attention.q_lora_rank",
     "attention.value_length_mla",
-    "expert_gating_func",
+    GGUF_SCORE,
     "expert_group_count",
     "expert_group_used_count",
     "expert_shared_count",
     "expert_weights_norm",
     "expert_weights_scale",
     "leading_dense_block_count",
-    "rope.scaling.yarn_log_multiplier",
 ];
+
+/// The key of a router's score.
+const GGUF_SCORE: &str = "expert_gating_func";
+
+/// The key, beside those of any rope, that [`rope_from_gguf`] reads.
+pub(super) const GGUF_STRETCH: &str = "rope.scaling.yarn_log_multiplier";
 
 /// Widths of a class of configurations where keys are absent.
 pub(super) struct MlaClass {
@@ -78,9 +83,10 @@ pub(super) fn from_config(
         stated => Ok(stated.unwrap_or(class_width)),
     };
     let q_rank = match class.q_rank {
-        // A class with a rank of its own takes an explicit null for queries without a latent.
-        Some(rank) if !cfg.is_null("q_lora_rank") => Some(width("q_lora_rank", rank)?),
-        Some(_) | None => cfg.opt_u32("q_lora_rank")?,
+        // Which a class with a rank of its own takes for queries without a latent.
+        _ if cfg.is_null("q_lora_rank") => None,
+        Some(rank) => Some(width("q_lora_rank", rank)?),
+        None => cfg.opt_u32("q_lora_rank")?,
     };
     let (d_nope, d_rope) = (
         width("qk_nope_head_dim", class.d_nope)?,
@@ -141,11 +147,7 @@ pub(super) fn rope_from_config(
         ..rope::from_config(cfg, class)?
     };
     if let RopeScaling::Yarn { factor, .. } = rope.scaling {
-        let params = match cfg.object("rope_parameters")? {
-            Some(params) => Some(params),
-            None => cfg.object("rope_scaling")?,
-        };
-        let all_dim = match params {
+        let all_dim = match rope::params(cfg)? {
             Some(params) => params.opt_f64("mscale_all_dim")?.unwrap_or(0.0),
             None => 0.0,
         };
@@ -284,17 +286,17 @@ pub(super) fn rope_from_gguf(
         layout: RopeLayout::Interleaved,
         ..rope::from_gguf(facts, arch, mla.d_rope, n_ctx)?
     };
-    let key = format!("{arch}.rope.scaling.yarn_log_multiplier");
-    let stated = facts.metadata.f32(&key)?.filter(|stated| *stated != 0.0);
-    if let (
-        RopeScaling::Yarn {
+    if let Some(stated) = gguf_factor(facts, arch, GGUF_STRETCH)? {
+        let RopeScaling::Yarn {
             factor,
             attention_factor,
             ..
-        },
-        Some(stated),
-    ) = (&mut rope.scaling, stated)
-    {
+        } = &mut rope.scaling
+        else {
+            let expected = "0 or no key where the scaling is not yarn";
+            let got = stated.to_string();
+            return Err(gguf_bad(facts, arch, GGUF_STRETCH, &got, expected));
+        };
         mla.scale = scale(mla, *factor, log_multiplier_all_dim(stated));
         *attention_factor /= yarn_attention_factor(*factor);
     }
@@ -310,6 +312,25 @@ fn log_multiplier_all_dim(stated: f32) -> f64 {
         .map_or(0.0, |tenth| tenth * 10.0)
 }
 
+/// Refuses a router without sigmoid scores where tensors or the architecture say that it has them. Files converted from
+/// configurations that leave it to their class do not say so, and would be read as softmax.
+pub(super) fn gguf_sigmoid(
+    facts: &GgufFacts<'_>,
+    arch: &str,
+    score: RouterScore,
+) -> Result<(), ModelError> {
+    match (score, gguf_u32(facts, arch, GGUF_SCORE)?) {
+        (RouterScore::Sigmoid, _) => Ok(()),
+        (RouterScore::Softmax | RouterScore::SoftmaxOfChosen, None) => {
+            Err(gguf_missing(facts, arch, GGUF_SCORE))
+        }
+        (RouterScore::Softmax | RouterScore::SoftmaxOfChosen, Some(stated)) => {
+            let (got, expected) = (stated.to_string(), "2 for sigmoid");
+            Err(gguf_bad(facts, arch, GGUF_SCORE, &got, expected))
+        }
+    }
+}
+
 /// Reads a router of GGUF metadata: as sigmoid scores where the file says so, else softmax.
 pub(super) fn router_from_gguf(
     facts: &GgufFacts<'_>,
@@ -317,7 +338,7 @@ pub(super) fn router_from_gguf(
     d_mlp: u32,
 ) -> Result<MoeSpec, ModelError> {
     let sizes = MoeSizes::needed_from_gguf(facts, arch, |_| d_mlp)?;
-    let score = match gguf_u32(facts, arch, "expert_gating_func")? {
+    let score = match gguf_u32(facts, arch, GGUF_SCORE)? {
         None | Some(0 | 1) => RouterScore::Softmax,
         Some(2) => RouterScore::Sigmoid,
         Some(other) => {
@@ -325,7 +346,7 @@ pub(super) fn router_from_gguf(
             return Err(gguf_bad(
                 facts,
                 arch,
-                "expert_gating_func",
+                GGUF_SCORE,
                 &other.to_string(),
                 expected,
             ));
@@ -338,6 +359,11 @@ pub(super) fn router_from_gguf(
         None => return Err(gguf_missing(facts, arch, "expert_group_used_count")),
     };
     let select = if n_groups <= 1 {
+        if n_kept > 1 {
+            let expected = "1 or no key without groups";
+            let key = "expert_group_used_count";
+            return Err(gguf_bad(facts, arch, key, &n_kept.to_string(), expected));
+        }
         RouterSelect::TopK
     } else {
         let group_top = match score {
@@ -369,23 +395,20 @@ pub(super) fn router_from_gguf(
         let expected = "experts whose width fits a number of 32 bits";
         gguf_bad(facts, arch, key, &n_shared.to_string(), expected)
     })?;
-    let scaling = match facts
-        .metadata
-        .f32(&format!("{arch}.expert_weights_scale"))?
-    {
-        // Which llama.cpp takes for none.
-        None | Some(0.0) => 1.0,
-        Some(scaling) => scaling,
-    };
+    let scaling = gguf_positive(facts, arch, "expert_weights_scale")?.unwrap_or(1.0);
     let normed = facts
         .metadata
         .bool(&format!("{arch}.expert_weights_norm"))?;
+    // No key says so, the tensors do.
     let n_layers = gguf_size(facts, arch, "block_count")?;
     let has_bias = |layer| facts.has(&format!("blk.{layer}.exp_probs_b.bias"));
+    let selection_bias = (0..n_layers).any(has_bias);
+    if selection_bias {
+        gguf_sigmoid(facts, arch, score)?;
+    }
     Ok(MoeSpec {
         score,
-        // No key says so, the tensors do.
-        selection_bias: (0..n_layers).any(has_bias),
+        selection_bias,
         ..sigmoid_router(sizes, select, normed.unwrap_or(false), scaling, d_shared)
     })
 }

@@ -8,6 +8,8 @@ mod cohere2;
 mod decoder;
 mod deepseek;
 mod difference;
+#[cfg(test)]
+mod every_key;
 mod gemma;
 mod gemma3n;
 mod gemma4;
@@ -35,6 +37,7 @@ mod sharing;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod stated;
 mod to_config;
 
 use larql_formats::gguf::Metadata;
@@ -226,6 +229,16 @@ fn unknown(origin: &str, model_type: &str, mut known: Vec<&str>) -> ModelError {
 }
 
 impl Family {
+    /// Reads the metadata of a GGUF file, and refuses keys that say otherwise than the rest of them and the tensors.
+    pub(crate) fn read_gguf(&self, facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
+        let from_gguf = self
+            .from_gguf
+            .expect("the lookup returns only rows that read GGUF");
+        let spec = from_gguf(facts)?;
+        stated::agree(facts, self.gguf_arch, &spec)?;
+        Ok(spec)
+    }
+
     /// Names in a GGUF file of the family.
     pub(crate) fn gguf_names(&self) -> [&'static [Rule]; 2] {
         [self.gguf_rules, names::GGUF]

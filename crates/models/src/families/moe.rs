@@ -18,9 +18,13 @@ pub(super) const GGUF_KEYS: &[&str] = &[
     "expert_count",
     "expert_used_count",
     "expert_feed_forward_length",
-    "expert_shared_feed_forward_length",
-    "expert_weights_norm",
 ];
+
+/// The key that [`gguf_renormalize`] reads.
+pub(super) const GGUF_RENORMALIZE: &str = "expert_weights_norm";
+
+/// The width of an expert that always runs.
+pub(super) const GGUF_SHARED_WIDTH: &str = "expert_shared_feed_forward_length";
 
 /// How many experts, how many of them run, and how wide one is.
 #[derive(Debug, Clone, Copy)]
@@ -73,12 +77,19 @@ impl MoeSizes {
         arch: &str,
         d_expert: impl Fn(u32) -> u32,
     ) -> Result<Option<Self>, ModelError> {
-        let n_experts = match gguf_u32(facts, arch, "expert_count")? {
-            None | Some(0) => return Ok(None),
-            Some(n) => n,
-        };
         let bad = |key, got: u32, expected: String| {
             Err(gguf_bad(facts, arch, key, &got.to_string(), &expected))
+        };
+        let n_experts = match gguf_u32(facts, arch, "expert_count")? {
+            None | Some(0) => {
+                for key in GGUF_KEYS {
+                    if let Some(stated @ 1..) = gguf_u32(facts, arch, key)? {
+                        return bad(key, stated, "0 or no key without experts".to_owned());
+                    }
+                }
+                return Ok(None);
+            }
+            Some(n) => n,
         };
         if n_experts > EXPERTS_MAX {
             return bad("expert_count", n_experts, format!("at most {EXPERTS_MAX}"));
@@ -99,6 +110,23 @@ impl MoeSizes {
             n_active,
             d_expert,
         }))
+    }
+
+    /// As [`Self::from_gguf`], in an architecture whose experts are as wide as its files say of all FFNs.
+    pub(super) fn ffns_from_gguf(
+        facts: &GgufFacts<'_>,
+        arch: &str,
+        d_mlp: u32,
+    ) -> Result<Option<Self>, ModelError> {
+        let sizes = Self::from_gguf(facts, arch, |_| d_mlp)?;
+        match sizes {
+            Some(Self { d_expert, .. }) if d_expert != d_mlp => {
+                let expected = format!("{d_expert}, as expert_feed_forward_length says");
+                let key = "feed_forward_length";
+                Err(gguf_bad(facts, arch, key, &d_mlp.to_string(), &expected))
+            }
+            sizes => Ok(sizes),
+        }
     }
 
     /// As [`Self::from_gguf`], where experts must be there.
@@ -138,9 +166,7 @@ pub(super) fn gguf_renormalize(
     arch: &str,
     by_arch: bool,
 ) -> Result<Option<f32>, ModelError> {
-    let stated = facts
-        .metadata
-        .bool(&format!("{arch}.expert_weights_norm"))?;
+    let stated = facts.metadata.bool(&format!("{arch}.{GGUF_RENORMALIZE}"))?;
     Ok(stated.unwrap_or(by_arch).then_some(0.0))
 }
 

@@ -2,8 +2,8 @@
 
 use super::decoder::{
     GGUF_WINDOW_KEYS, Plain, Sizes, activation_or, attentions, flagged_bias, gguf_bias,
-    gguf_finish, gguf_needed, gguf_positive, gguf_window, gguf_windows, head_share, rms,
-    sizes_from_config, sizes_from_gguf,
+    gguf_finish, gguf_missing, gguf_needed, gguf_positive, gguf_window, gguf_windows, head_share,
+    rms, sizes_from_config, sizes_from_gguf,
 };
 use super::moe::{self, MoeSizes};
 use super::rope::{self, RopeClass};
@@ -110,10 +110,12 @@ fn olmo2_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let windows = gguf_windows(facts, arch, found.sizes.n_layers, window, 4)?;
     let mut known = rope::GGUF_KEYS.to_vec();
     known.extend(GGUF_WINDOW_KEYS);
-    known.push("rope.freq_base_swa");
+    if window.is_some() {
+        known.push("rope.freq_base_swa");
+    }
     // Files of OLMo 3 have this architecture too: their windowed layers have a rope that is not stretched.
-    let local_theta = gguf_positive(facts, arch, "rope.freq_base_swa")?;
-    let local_theta = local_theta.map_or(found.rope.theta, f64::from);
+    let local_theta = rope::theta_from_gguf(facts, arch, "rope.freq_base_swa")?;
+    let local_theta = local_theta.unwrap_or(found.rope.theta);
     let local = rope::unscaled(found.sizes.d_head, local_theta);
     gguf_finish(facts, arch, &known)?;
     let mut spec = olmo2(found);
@@ -151,10 +153,11 @@ fn olmoe_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
     let arch = "olmoe";
     let found = gguf(facts, arch)?;
     let clip = gguf_positive(facts, arch, "attention.clamp_kqv")?;
-    let experts = MoeSizes::needed_from_gguf(facts, arch, |_| found.sizes.d_mlp)?;
+    let experts = MoeSizes::ffns_from_gguf(facts, arch, found.sizes.d_mlp)?
+        .ok_or_else(|| gguf_missing(facts, arch, "expert_count"))?;
     let mut known = rope::GGUF_KEYS.to_vec();
     known.extend(moe::GGUF_KEYS);
-    known.push("attention.clamp_kqv");
+    known.extend(["attention.clamp_kqv", moe::GGUF_RENORMALIZE]);
     gguf_finish(facts, arch, &known)?;
     let renormalize = moe::gguf_renormalize(facts, arch, false)?;
     Ok(olmoe(found, experts, renormalize, clip))

@@ -71,7 +71,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         eps: cfg.opt_positive("rms_norm_eps")?.unwrap_or(1e-5) as f32,
         activation: activation_or(cfg, "hidden_act", Activation::Silu)?,
         rope: rope::long_from_config(cfg, class, 1.0, 4096)?,
-        window: cfg.opt_window("sliding_window")?,
+        window: cfg.opt_window("sliding_window", None)?,
         tied: cfg.bool_or("tie_word_embeddings", false)?,
     };
     cfg.finish()?;

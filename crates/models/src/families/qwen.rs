@@ -2,8 +2,7 @@
 
 use super::decoder::{
     GGUF_WINDOW_KEYS, Plain, Sizes, activation, attentions, gguf_bias, gguf_finish, gguf_missing,
-    gguf_positive, gguf_window, gguf_windows, layer_windows, rms, sizes_from_config,
-    sizes_from_gguf,
+    gguf_positive, gguf_window, gguf_windows, layer_windows, rms, sizes_from_gguf, sizes_with_kv,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
@@ -40,7 +39,7 @@ enum Generation {
 }
 
 fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec, ModelError> {
-    let sizes = sizes_from_config(cfg, |d_model, n_heads| match generation {
+    let sizes = sizes_with_kv(cfg, Some(32), |d_model, n_heads| match generation {
         Generation::Two => d_model / n_heads,
         Generation::Three => 128,
     })?;
@@ -69,7 +68,7 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
 fn windows(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<Option<u32>>, ModelError> {
     let switched_on = cfg.bool_or("use_sliding_window", false)?;
     let window = match switched_on {
-        true => cfg.opt_window("sliding_window")?,
+        true => cfg.opt_window("sliding_window", Some(4096))?,
         false => {
             cfg.ignore("sliding_window");
             None

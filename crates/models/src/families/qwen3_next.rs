@@ -19,6 +19,9 @@ use crate::spec::{
     NormWeight, QkNorm, RopeSpec, RouterScore,
 };
 
+/// One layer in so many is of attention where no key says otherwise.
+const INTERVAL: u32 = 4;
+
 /// Added to the sum of squares of queries and keys.
 const QK_EPS: f32 = 1e-6;
 
@@ -183,7 +186,7 @@ fn linear_layers(cfg: &RawConfig<'_>, n_layers: u32) -> Result<Vec<bool>, ModelE
             let key = "full_attention_interval";
             return Err(cfg.bad(key, &Value::from(0), "a number above 0"));
         }
-        interval => interval.unwrap_or(4),
+        interval => interval.unwrap_or(INTERVAL),
     };
     match cfg.opt_strings("layer_types")? {
         Some(words) => kinds(
@@ -221,18 +224,9 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         let expected = "a multiple of the heads, and those of the groups";
         return Err(gguf_bad(facts, arch, "ssm.inner_size", &got, expected));
     }
-    let interval = match gguf_u32(facts, arch, "full_attention_interval")? {
-        Some(0) | None => 4,
-        Some(interval) => interval,
-    };
-    let linear = gguf_flags(facts, arch, "attention.recurrent_layers", sizes.n_layers)?;
-    let linear = linear.unwrap_or_else(|| {
-        (0..sizes.n_layers)
-            .map(|i| (i + 1) % interval != 0)
-            .collect()
-    });
+    let linear = gguf_linear_layers(facts, arch, sizes.n_layers)?;
     let experts = MoeSizes::needed_from_gguf(facts, arch, |n| sizes.d_mlp / n)?;
-    let d_shared = gguf_size(facts, arch, "expert_shared_feed_forward_length")?;
+    let d_shared = gguf_size(facts, arch, moe::GGUF_SHARED_WIDTH)?;
     let sparse = (0..sizes.n_layers)
         .map(|layer| moe::gguf_has_router(facts, layer))
         .collect();
@@ -241,6 +235,8 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         rope::GGUF_KEYS,
         moe::GGUF_KEYS,
         &[
+            moe::GGUF_RENORMALIZE,
+            moe::GGUF_SHARED_WIDTH,
             "attention.recurrent_layers",
             "full_attention_interval",
             "ssm.conv_kernel",
@@ -262,6 +258,29 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         linear,
         sparse,
     }))
+}
+
+/// Layers that are delta nets: those that the file lists, or all but each so many-th. The converter states the usual period
+/// beside any list.
+fn gguf_linear_layers(
+    facts: &GgufFacts<'_>,
+    arch: &str,
+    n_layers: u32,
+) -> Result<Vec<bool>, ModelError> {
+    let key = "full_attention_interval";
+    let stated = match gguf_u32(facts, arch, key)? {
+        Some(0) => return Err(gguf_bad(facts, arch, key, "0", "a number above 0")),
+        stated => stated.unwrap_or(INTERVAL),
+    };
+    let periodic = (0..n_layers).map(|i| (i + 1) % stated != 0).collect();
+    match gguf_flags(facts, arch, "attention.recurrent_layers", n_layers)? {
+        None => Ok(periodic),
+        Some(linear) if stated == INTERVAL || linear == periodic => Ok(linear),
+        Some(_) => {
+            let expected = "the period of attention.recurrent_layers";
+            Err(gguf_bad(facts, arch, key, &stated.to_string(), expected))
+        }
+    }
 }
 
 fn router(experts: MoeSizes, renormalize: bool, d_shared: u32) -> MoeSpec {

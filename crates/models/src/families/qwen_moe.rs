@@ -161,7 +161,7 @@ fn windows(
     generation: Generation,
 ) -> Result<Vec<Option<u32>>, ModelError> {
     let window = match cfg.bool_or("use_sliding_window", false)? {
-        true => cfg.opt_window("sliding_window")?.or(Some(4096)),
+        true => cfg.opt_window("sliding_window", Some(4096))?,
         false => {
             cfg.ignore("sliding_window");
             None
@@ -204,8 +204,7 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
     let experts = MoeSizes::needed_from_gguf(facts, arch, |n_active| sizes.d_mlp / n_active)?;
     let (by_arch, d_shared) = match generation {
         Generation::Two => {
-            let key = "expert_shared_feed_forward_length";
-            let stated = gguf_u32(facts, arch, key)?;
+            let stated = gguf_u32(facts, arch, moe::GGUF_SHARED_WIDTH)?;
             (false, Some(stated.unwrap_or(sizes.d_mlp)))
         }
         Generation::Three => (true, None),
@@ -218,7 +217,11 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
         .collect();
     let mut known = rope::GGUF_KEYS.to_vec();
     known.extend(moe::GGUF_KEYS);
+    known.push(moe::GGUF_RENORMALIZE);
     known.extend(GGUF_WINDOW_KEYS);
+    if d_shared.is_some() {
+        known.push(moe::GGUF_SHARED_WIDTH);
+    }
     gguf_finish(facts, arch, &known)?;
     let found = Found {
         sizes,

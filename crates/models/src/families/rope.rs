@@ -2,13 +2,20 @@
 
 mod gguf;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
-pub(super) use self::gguf::{GGUF_KEYS, from_gguf, partial_from_gguf};
+pub(super) use self::gguf::{
+    GGUF_KEYS, dims_from_gguf, from_gguf, partial_from_gguf, theta_from_gguf,
+};
 use crate::config::RawConfig;
 use crate::error::ModelError;
 use crate::rope::{yarn_attention_factor, yarn_mscale};
 use crate::spec::{RopeLayout, RopeScaling, RopeSpec};
+
+/// What a base is above: with 1 all pairs of a head turn alike, and below it the later ones turn faster than the first.
+const THETA_ABOVE: f64 = 1.0;
 
 /// What the class of a configuration takes for granted.
 #[derive(Clone, Copy)]
@@ -61,7 +68,7 @@ pub(super) fn long_from_config(
     share: f64,
     class_original: u32,
 ) -> Result<RopeSpec, ModelError> {
-    let original = cfg.opt_u32("original_max_position_embeddings")?;
+    let original = original_context(cfg)?;
     let extras = Extras {
         share: Some(share),
         long_context: Some(original.unwrap_or(class_original)),
@@ -74,30 +81,104 @@ fn with_extras(
     class: RopeClass,
     extras: Extras,
 ) -> Result<RopeSpec, ModelError> {
-    let theta = cfg.opt_positive("rope_theta")?.unwrap_or(class.theta);
-    let outer = match extras.share {
-        // A class without the key leaves it to the check for unknown ones.
-        None => None,
-        Some(share) => Some(cfg.opt_positive("partial_rotary_factor")?.unwrap_or(share)),
-    };
-    let extras = Extras {
-        share: outer,
-        ..extras
-    };
-    let params = match cfg.object("rope_parameters")? {
-        Some(params) => Some(params),
-        None => cfg.object("rope_scaling")?,
-    };
-    let Some(params) = params else {
+    let Some(params) = params(cfg)? else {
+        let share = match extras.share {
+            // A class without the key leaves it to the check for unknown ones.
+            None => 1.0,
+            Some(share) => cfg.opt_positive("partial_rotary_factor")?.unwrap_or(share),
+        };
         return Ok(RopeSpec {
-            dims: dims(cfg, class.d_head, extras.share.unwrap_or(1.0))?,
-            ..unscaled(class.d_head, theta)
+            dims: dims(cfg, class.d_head, share)?,
+            ..unscaled(
+                class.d_head,
+                theta(cfg, "rope_theta")?.unwrap_or(class.theta),
+            )
         });
     };
-    let theta = params.opt_positive("rope_theta")?.unwrap_or(theta);
-    let rope = scaled(&params, class, theta, extras)?;
+    let outer = theta(cfg, "rope_theta")?;
+    let theta = said_once(&params, "rope_theta", theta(&params, "rope_theta")?, outer)?;
+    let share = match extras.share {
+        None => None,
+        Some(share) => {
+            let key = "partial_rotary_factor";
+            let outer = cfg.opt_positive(key)?;
+            Some(said_once(&params, key, params.opt_positive(key)?, outer)?.unwrap_or(share))
+        }
+    };
+    let extras = Extras { share, ..extras };
+    let rope = scaled(&params, class, theta.unwrap_or(class.theta), extras)?;
     params.finish()?;
     Ok(rope)
+}
+
+/// The object of parameters, under its newer or its older name. The class lets the older one win; where files have both,
+/// they must say the same.
+pub(super) fn params<'a>(cfg: &RawConfig<'a>) -> Result<Option<RawConfig<'a>>, ModelError> {
+    let (newer, older) = (cfg.object("rope_parameters")?, cfg.object("rope_scaling")?);
+    if let (Some(newer), Some(older)) = (&newer, &older) {
+        let said = |params: &RawConfig<'a>| -> BTreeMap<&'a str, &'a Value> {
+            let entries = params.entries().map(|(key, value)| match key {
+                "type" => ("rope_type", value),
+                key => (key, value),
+            });
+            // The older form has them outside.
+            entries
+                .filter(|(key, _)| !["partial_rotary_factor", "rope_theta"].contains(key))
+                .collect()
+        };
+        if said(newer) != said(older) {
+            let got = older
+                .entries()
+                .map(|(key, value)| (key.to_owned(), value.clone()));
+            let expected = "what rope_parameters says, or no key";
+            return Err(cfg.bad("rope_scaling", &Value::Object(got.collect()), expected));
+        }
+        for key in ["partial_rotary_factor", "rope_theta"] {
+            said_once(
+                older,
+                key,
+                older.opt_positive(key)?,
+                newer.opt_positive(key)?,
+            )?;
+        }
+    }
+    Ok(newer.or(older))
+}
+
+/// The context before a rope was stretched.
+fn original_context(cfg: &RawConfig<'_>) -> Result<Option<u32>, ModelError> {
+    let key = "original_max_position_embeddings";
+    match cfg.opt_u32(key)? {
+        Some(0) => Err(cfg.bad(key, &Value::from(0), "a number above 0")),
+        stated => Ok(stated),
+    }
+}
+
+/// A base.
+pub(super) fn theta(cfg: &RawConfig<'_>, key: &str) -> Result<Option<f64>, ModelError> {
+    match cfg.opt_positive(key)? {
+        Some(theta) if theta <= THETA_ABOVE => {
+            let expected = format!("a number above {THETA_ABOVE}");
+            Err(cfg.bad(key, &Value::from(theta), &expected))
+        }
+        theta => Ok(theta),
+    }
+}
+
+/// A number that may stand inside an object of parameters and outside of it, and must be the same in both places.
+fn said_once(
+    params: &RawConfig<'_>,
+    key: &str,
+    inner: Option<f64>,
+    outer: Option<f64>,
+) -> Result<Option<f64>, ModelError> {
+    match (inner, outer) {
+        (Some(inner), Some(outer)) if inner != outer => {
+            let expected = format!("{outer}, as it says elsewhere");
+            Err(params.bad(key, &Value::from(inner), &expected))
+        }
+        (inner, outer) => Ok(inner.or(outer)),
+    }
 }
 
 /// Dimensions that turn; the product is cut to a whole number, as the classes do.
@@ -118,21 +199,20 @@ pub(super) fn local_and_global(
     local_theta: f64,
 ) -> Result<(RopeSpec, RopeSpec), ModelError> {
     let Some(params) = cfg.object("rope_parameters")? else {
-        let local = cfg
-            .opt_positive("rope_local_base_freq")?
-            .unwrap_or(local_theta);
+        let local = theta(cfg, "rope_local_base_freq")?.unwrap_or(local_theta);
         return Ok((unscaled(class.d_head, local), from_config(cfg, class)?));
     };
-    let one = |key: &str, theta: f64| -> Result<RopeSpec, ModelError> {
+    let one = |key: &str, outer: &str, class_theta: f64| -> Result<RopeSpec, ModelError> {
         let nested = params.object(key)?.ok_or_else(|| params.missing(key))?;
-        let theta = nested.opt_positive("rope_theta")?.unwrap_or(theta);
-        let rope = scaled(&nested, class, theta, COMMON)?;
+        let inner = theta(&nested, "rope_theta")?;
+        let theta = said_once(&nested, "rope_theta", inner, theta(cfg, outer)?)?;
+        let rope = scaled(&nested, class, theta.unwrap_or(class_theta), COMMON)?;
         nested.finish()?;
         Ok(rope)
     };
     let ropes = (
-        one("sliding_attention", local_theta)?,
-        one("full_attention", class.theta)?,
+        one("sliding_attention", "rope_local_base_freq", local_theta)?,
+        one("full_attention", "rope_theta", class.theta)?,
     );
     params.finish()?;
     Ok(ropes)
@@ -140,7 +220,7 @@ pub(super) fn local_and_global(
 
 /// The rope of one object of parameters, which turns whole heads; `theta` is the class's base.
 pub(super) fn of_params(params: &RawConfig<'_>, class: RopeClass) -> Result<RopeSpec, ModelError> {
-    let theta = params.opt_positive("rope_theta")?.unwrap_or(class.theta);
+    let theta = theta(params, "rope_theta")?.unwrap_or(class.theta);
     let rope = scaled(params, class, theta, COMMON)?;
     params.finish()?;
     Ok(rope)
@@ -163,6 +243,10 @@ fn scaled(
     extras: Extras,
 ) -> Result<RopeSpec, ModelError> {
     let kind = match (params.opt_str("rope_type")?, params.opt_str("type")?) {
+        (Some(kind), Some(older)) if kind != older => {
+            let expected = format!("{kind}, as rope_type says");
+            return Err(params.bad("type", &Value::from(older), &expected));
+        }
         (Some(kind), _) | (None, Some(kind)) => kind,
         (None, None) => "default",
     };
@@ -178,11 +262,8 @@ fn scaled(
         (stated, Some(share)) => dims(params, class.d_head, stated.unwrap_or(share))?,
     };
     let factor = || params.positive("factor");
-    let original = || -> Result<u32, ModelError> {
-        Ok(params
-            .opt_u32("original_max_position_embeddings")?
-            .unwrap_or(class.n_ctx))
-    };
+    let original =
+        || -> Result<u32, ModelError> { Ok(original_context(params)?.unwrap_or(class.n_ctx)) };
     let scaling = match kind {
         "default" => RopeScaling::Unscaled,
         // The older names of the form, in files of a class that knows no other stretched one.

@@ -52,7 +52,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
     };
     let turned = turned(cfg, sizes.n_layers)?;
     let window = match cfg.bool_or("use_sliding_window", false)? {
-        true => cfg.opt_window("sliding_window")?,
+        true => cfg.opt_window("sliding_window", None)?,
         false => {
             cfg.ignore("sliding_window");
             None

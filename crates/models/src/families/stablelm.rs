@@ -70,6 +70,9 @@ fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> {
         is_parallel: !facts.has("blk.0.ffn_norm.weight"),
         tied: !facts.has_head(),
     };
+    facts
+        .metadata
+        .bool(&format!("{arch}.use_parallel_residual"))?;
     let mut known = rope::GGUF_KEYS.to_vec();
     known.extend(["attention.layer_norm_epsilon", "use_parallel_residual"]);
     gguf_finish(facts, arch, &known)?;

@@ -78,7 +78,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         },
         mlp_bias: has_bias,
         rope: rope::from_config(cfg, class)?,
-        window: cfg.opt_window("sliding_window")?,
+        window: cfg.opt_window("sliding_window", None)?,
         tied: cfg.bool_or("tie_word_embeddings", true)?,
     };
     cfg.finish()?;

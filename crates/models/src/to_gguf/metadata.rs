@@ -239,15 +239,12 @@ fn read_back<'a, I: Iterator<Item = &'a TensorInfo>>(
 ) -> Result<ModelSpec, ModelError> {
     let origin = "weights.gguf";
     let reader = families::by_gguf_arch(origin, family.gguf_arch)?;
-    let from_gguf = reader
-        .from_gguf
-        .expect("the lookup returns only rows that read GGUF");
     let shape = |name: &str| {
         let mut all = tensors();
         all.find(|info| info.name == name)
             .map(|info| info.shape.clone())
     };
-    from_gguf(&GgufFacts {
+    reader.read_gguf(&GgufFacts {
         origin,
         metadata,
         d_vocab: spec.d_vocab,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod configs;
+mod contradictions;
 mod gguf;
 mod mixers;
 mod specs;

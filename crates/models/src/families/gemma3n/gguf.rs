@@ -23,8 +23,8 @@ pub(super) fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> 
     let d_head = gguf_size(facts, arch, "attention.key_length")?;
     let sizes = sizes_with_heads(facts, arch, d_mlp[0], n_kv_heads, d_head)?;
     let global = rope::from_gguf(facts, arch, sizes.d_head, sizes.n_ctx)?;
-    let theta = gguf_positive(facts, arch, "rope.freq_base_swa")?;
-    let local = rope::unscaled(sizes.d_head, theta.map_or(LOCAL_THETA, f64::from));
+    let theta = rope::theta_from_gguf(facts, arch, "rope.freq_base_swa")?;
+    let local = rope::unscaled(sizes.d_head, theta.unwrap_or(LOCAL_THETA));
     let window = gguf_needed_window(facts, arch)?;
     let windows = gguf_windows(facts, arch, n_layers, Some(window), 5)?;
     let windowed: Vec<bool> = windows.iter().map(Option::is_some).collect();

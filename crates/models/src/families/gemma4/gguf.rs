@@ -40,11 +40,12 @@ pub(super) fn from_gguf(facts: &GgufFacts<'_>) -> Result<ModelSpec, ModelError> 
     let sizes = sizes_with_heads(facts, arch, d_mlp[0], of_kind(true), d_local)?;
     sizes_with_heads(facts, arch, d_mlp[0], of_kind(false), d_global)?;
     let global = gguf_global_rope(facts, arch, d_global, sizes.n_ctx)?;
-    let theta = gguf_positive(facts, arch, "rope.freq_base_swa")?;
-    let turned = gguf_u32(facts, arch, "rope.dimension_count_swa")?;
+    let theta = rope::theta_from_gguf(facts, arch, "rope.freq_base_swa")?;
+    let key = "rope.dimension_count_swa";
+    let turned = gguf_u32(facts, arch, key)?.unwrap_or(global.dims);
     let local = RopeSpec {
-        dims: turned.unwrap_or(global.dims),
-        ..rope::unscaled(d_local, theta.map_or(LOCAL_THETA, f64::from))
+        dims: rope::dims_from_gguf(facts, arch, key, turned, d_local)?,
+        ..rope::unscaled(d_local, theta.unwrap_or(LOCAL_THETA))
     };
     let mut sources = sharing::gguf_kv_sources(facts, arch, &windowed, n_layers as usize)?;
     for (layer, source) in sources.iter_mut().enumerate() {

@@ -1,5 +1,6 @@
 //! RoPE as GGUF metadata spell it, with the tensors of divisors that belong to it.
 
+use super::THETA_ABOVE;
 use crate::error::ModelError;
 use crate::families::GgufFacts;
 use crate::families::decoder::{gguf_bad, gguf_missing, gguf_positive, gguf_u32};
@@ -17,6 +18,9 @@ pub(in crate::families) const GGUF_KEYS: &[&str] = &[
     "rope.scaling.yarn_beta_slow",
     "rope.scaling.finetuned",
 ];
+
+/// Base where no key states it.
+const CLASS_THETA: f64 = 10_000.0;
 
 /// GGUF tensors of a long-rope model: divisors up to the original context, and beyond it.
 const GGUF_SHORT: &str = "rope_factors_short.weight";
@@ -51,18 +55,10 @@ pub(in crate::families) fn partial_from_gguf(
     d_head: u32,
     n_ctx: u32,
 ) -> Result<RopeSpec, ModelError> {
-    let theta = gguf_positive(facts, arch, "rope.freq_base")?.map_or(10_000.0, f64::from);
-    let dims = gguf_u32(facts, arch, "rope.dimension_count")?.unwrap_or(d_head);
-    if dims == 0 || dims > d_head || !dims.is_multiple_of(2) {
-        let expected = format!("an even number up to {d_head}");
-        return Err(gguf_bad(
-            facts,
-            arch,
-            "rope.dimension_count",
-            &dims.to_string(),
-            &expected,
-        ));
-    }
+    let theta = theta_from_gguf(facts, arch, "rope.freq_base")?.unwrap_or(CLASS_THETA);
+    let key = "rope.dimension_count";
+    let stated = gguf_u32(facts, arch, key)?.unwrap_or(d_head);
+    let dims = dims_from_gguf(facts, arch, key, stated, d_head)?;
     let kind = facts.metadata.str(&format!("{arch}.rope.scaling.type"))?;
     let stated_factor = gguf_positive(facts, arch, "rope.scaling.factor")?;
     // Without a type, readers of such files take a factor for a linear one.
@@ -71,20 +67,14 @@ pub(in crate::families) fn partial_from_gguf(
         (None, _) => "none",
         (Some(kind), _) => kind,
     };
+    only_of(facts, arch, kind)?;
+    // Which says how the model was made, and nothing of what it computes.
+    facts
+        .metadata
+        .bool(&format!("{arch}.rope.scaling.finetuned"))?;
+    let original = original_context(facts, arch, n_ctx)?;
     let attn_factor = gguf_positive(facts, arch, "rope.scaling.attn_factor")?;
-    if let ("none" | "linear", Some(factor)) = (kind, attn_factor)
-        && factor != 1.0
-    {
-        let expected = "1 or no key where the scaling is neither yarn nor longrope";
-        let got = factor.to_string();
-        return Err(gguf_bad(
-            facts,
-            arch,
-            "rope.scaling.attn_factor",
-            &got,
-            expected,
-        ));
-    }
+    let attn_factor = attn_factor.map_or(1.0, f64::from);
     let factor = || {
         stated_factor
             .map(f64::from)
@@ -109,25 +99,21 @@ pub(in crate::families) fn partial_from_gguf(
             RopeScaling::LongRope {
                 short: list(GGUF_SHORT)?,
                 long: list(GGUF_LONG)?,
-                original_context: gguf_u32(facts, arch, "rope.scaling.original_context_length")?
-                    .unwrap_or(n_ctx),
-                attention_factor: gguf_positive(facts, arch, "rope.scaling.attn_factor")?
-                    .map_or(1.0, f64::from),
+                original_context: original,
+                attention_factor: attn_factor,
             }
         }
         ("linear", None) => RopeScaling::Linear { factor: factor()? },
         ("yarn", None) => {
             let factor = factor()?;
-            let stated = attn_factor.map_or(1.0, f64::from);
             RopeScaling::Yarn {
                 factor,
                 beta_fast: gguf_positive(facts, arch, "rope.scaling.yarn_beta_fast")?
                     .map_or(32.0, f64::from),
                 beta_slow: gguf_positive(facts, arch, "rope.scaling.yarn_beta_slow")?
                     .map_or(1.0, f64::from),
-                original_context: gguf_u32(facts, arch, "rope.scaling.original_context_length")?
-                    .unwrap_or(n_ctx),
-                attention_factor: stated * yarn_attention_factor(factor),
+                original_context: original,
+                attention_factor: attn_factor * yarn_attention_factor(factor),
                 truncate: true,
             }
         }
@@ -147,6 +133,67 @@ pub(in crate::families) fn partial_from_gguf(
         layout: RopeLayout::Split,
         scaling,
     })
+}
+
+/// Dimensions of a head that turn, as found under a key.
+pub(in crate::families) fn dims_from_gguf(
+    facts: &GgufFacts<'_>,
+    arch: &str,
+    key: &str,
+    dims: u32,
+    d_head: u32,
+) -> Result<u32, ModelError> {
+    if dims > 0 && dims <= d_head && dims.is_multiple_of(2) {
+        return Ok(dims);
+    }
+    let expected = format!("an even number up to {d_head}");
+    Err(gguf_bad(facts, arch, key, &dims.to_string(), &expected))
+}
+
+/// The base under a key, if it is stated.
+pub(in crate::families) fn theta_from_gguf(
+    facts: &GgufFacts<'_>,
+    arch: &str,
+    key: &str,
+) -> Result<Option<f64>, ModelError> {
+    match gguf_positive(facts, arch, key)?.map(f64::from) {
+        Some(theta) if theta <= THETA_ABOVE => {
+            let (got, expected) = (theta.to_string(), format!("a number above {THETA_ABOVE}"));
+            Err(gguf_bad(facts, arch, key, &got, &expected))
+        }
+        theta => Ok(theta),
+    }
+}
+
+/// Original context of a stretched rope: that of the model where no key states it.
+fn original_context(facts: &GgufFacts<'_>, arch: &str, n_ctx: u32) -> Result<u32, ModelError> {
+    let key = "rope.scaling.original_context_length";
+    match gguf_u32(facts, arch, key)? {
+        Some(0) => Err(gguf_bad(facts, arch, key, "0", "a number above 0")),
+        stated => Ok(stated.unwrap_or(n_ctx)),
+    }
+}
+
+/// Refuses numbers of a scaling other than the one that the file asks for. The original context stands in files of long-rope
+/// models without one, whose converter states it always.
+fn only_of(facts: &GgufFacts<'_>, arch: &str, kind: &str) -> Result<(), ModelError> {
+    for (key, kinds) in [
+        ("rope.scaling.factor", ["linear", "yarn"].as_slice()),
+        ("rope.scaling.attn_factor", &["yarn", "longrope"]),
+        ("rope.scaling.yarn_beta_fast", &["yarn"]),
+        ("rope.scaling.yarn_beta_slow", &["yarn"]),
+    ] {
+        if let Some(stated) = gguf_positive(facts, arch, key)?
+            && !kinds.contains(&kind)
+            // Which is no scaling at all.
+            && stated != 1.0
+        {
+            let kinds = kinds.join(" nor ");
+            let expected = format!("1 or no key where the scaling is neither {kinds}");
+            return Err(gguf_bad(facts, arch, key, &stated.to_string(), &expected));
+        }
+    }
+    Ok(())
 }
 
 /// A tensor of divisors, one per pair that turns.

@@ -5,6 +5,7 @@ use larql_formats::gguf::Metadata;
 
 use super::read_back;
 use crate::families::{self, Family};
+use crate::notes::fold_layers;
 use crate::spec::ModelSpec;
 use crate::to_gguf::RopeTable;
 
@@ -27,7 +28,7 @@ pub(in crate::to_gguf) fn differences<'a, I: Iterator<Item = &'a TensorInfo>>(
             )];
         }
     };
-    let mut found = families::differences(spec, &believed);
+    let mut found = fold_layers(families::differences(spec, &believed));
     let more = found.len().saturating_sub(DIFFERENCES_MAX);
     found.truncate(DIFFERENCES_MAX);
     let mut notes: Vec<String> = found
