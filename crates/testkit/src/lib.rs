@@ -5,12 +5,12 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use flate2::read::GzDecoder;
-use tempfile::TempDir;
 
 /// The fixtures of `data/parity`: one of each family, and of variants with axes of their own.
 pub const FAMILIES: [&str; 35] = [
@@ -63,31 +63,46 @@ pub fn atlas_reference() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/atlas")
 }
 
-/// Atlas as a Hugging Face folder, unpacked once per test process.
+/// Atlas as a Hugging Face folder, unpacked beside the test programs when they first ask for it.
 ///
 /// # Panics
 /// If the assets of the repository cannot be unpacked.
 pub fn atlas() -> &'static Path {
-    static UNPACKED: OnceLock<TempDir> = OnceLock::new();
-    UNPACKED
-        .get_or_init(|| unpack_atlas().expect("the assets of the repository unpack"))
-        .path()
+    static UNPACKED: OnceLock<PathBuf> = OnceLock::new();
+    UNPACKED.get_or_init(|| unpack_atlas().expect("the assets of the repository unpack"))
 }
 
-fn unpack_atlas() -> std::io::Result<TempDir> {
+/// The folder is named by what is in it and appears whole, so that test programs that run at once can share it.
+fn unpack_atlas() -> std::io::Result<PathBuf> {
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/atlas");
-    let dir = tempfile::Builder::new().prefix("atlas-").tempdir()?;
+    let mut files = Vec::new();
     for name in [
         "config.json",
         "generation_config.json",
         "tokenizer.json",
         "tokenizer_config.json",
     ] {
-        fs::copy(assets.join(name), dir.path().join(name))?;
+        files.push((name, fs::read(assets.join(name))?));
     }
     let mut weights = Vec::new();
     GzDecoder::new(fs::File::open(assets.join("model.safetensors.gz"))?)
         .read_to_end(&mut weights)?;
-    fs::write(dir.path().join("model.safetensors"), weights)?;
-    Ok(dir)
+    files.push(("model.safetensors", weights));
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    let program = std::env::current_exe()?;
+    let programs = program.parent().unwrap_or(Path::new("."));
+    let folder = programs.join(format!("atlas-{:016x}", hasher.finish()));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let staging = tempfile::tempdir_in(programs)?;
+    for (name, bytes) in &files {
+        fs::write(staging.path().join(name), bytes)?;
+    }
+    match fs::rename(staging.path(), &folder) {
+        // Another program was faster.
+        Err(_) if folder.is_dir() => Ok(folder),
+        renamed => renamed.map(|()| folder),
+    }
 }

@@ -196,9 +196,15 @@ impl VindexError {
         match self {
             Self::NeedsLevel {
                 needs, source_name, ..
-            } => Some(format!(
-                "extract {source_name} again with --level {needs} or higher"
-            )),
+            } => {
+                let or_higher = match needs {
+                    Level::Browse | Level::Inference => " or higher",
+                    Level::All => "",
+                };
+                Some(format!(
+                    "extract {source_name} again with --level {needs}{or_higher}"
+                ))
+            }
             Self::Exists { path } => Some(format!(
                 "remove {} or choose another name; nothing is overwritten",
                 path.display()

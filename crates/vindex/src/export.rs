@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use larql_formats::safetensors::{self, SafetensorsFile};
 use larql_formats::{Bytes, Dtype, TensorInfo};
 use larql_kernels::Team;
+use larql_models::checkpoint::spec_of_config;
 use larql_models::hf_config;
 use larql_models::to_gguf::{GgufContent, Quantization};
 use larql_models::to_hf::{FloatType, HfPlan};
@@ -23,10 +24,10 @@ use larql_models::{Checkpoint, Container, ModelError};
 use tempfile::NamedTempFile;
 
 use crate::Progress;
-use crate::digest::{Reporter, hash_file};
+use crate::digest::{Hashed, Reporter, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::extract::{copy_file, place, planned, publish, staging};
-use crate::manifest::{KEPT, Level, SourceKind, TensorPlace, TextFile};
+use crate::manifest::{KEPT, Level, Source, SourceKind, SourceTensor, TensorPlace, TextFile};
 use crate::stream::{SourceReader, put_pieces, stream, watched};
 use crate::vindex::Vindex;
 
@@ -134,6 +135,7 @@ pub fn export_safetensors(
         staging: directory.path(),
         out,
         files: Vec::new(),
+        notes: folder.notes.clone(),
     };
     writing.weights(&mut reporter)?;
     for text in &folder.texts {
@@ -142,12 +144,12 @@ pub fn export_safetensors(
     for (name, bytes) in &folder.binaries {
         writing.text(name, bytes)?;
     }
-    let files = writing.files;
+    let Writing { files, notes, .. } = writing;
     publish(directory, &parent, out)?;
     Ok(ExportReport {
         files,
         n_tensors: folder.plan.tensors().len(),
-        notes: folder.notes,
+        notes,
     })
 }
 
@@ -162,6 +164,59 @@ fn check_digests(source: ExportSource<'_>, reporter: &mut Reporter<'_>) -> Resul
         if hashed.sha256 != file.sha256 {
             return Err(VindexError::Changed { path });
         }
+    }
+    Ok(())
+}
+
+/// Whether the folder that a vindex was made of can be written again; what it would be, or what is in the way.
+pub(crate) fn check_source(vindex: &Vindex) -> Result<String, String> {
+    if !records_shapes(&vindex.manifest().source) {
+        return Ok("shapes are not recorded: no folder can be written".to_owned());
+    }
+    let checkpoint = vindex.checkpoint().map_err(|error| error.to_string())?;
+    let folder = Folder::of_vindex(vindex, &checkpoint, FloatType::F32);
+    let folder = folder.map_err(|error| error.to_string())?;
+    Ok(format!(
+        "{} in {}, {}",
+        counted(folder.plan.tensors().len(), "tensor"),
+        counted(folder.shards.len(), "file"),
+        counted(folder.texts.len(), "text")
+    ))
+}
+
+/// An error and what led to it, as one sentence.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Version 0.1.0 did not.
+fn records_shapes(source: &Source) -> bool {
+    source.tensors.iter().any(|tensor| !tensor.shape.is_empty())
+}
+
+/// Refuses a `config.json` that is not the one that the spec was read from.
+fn check_config(vindex: &Vindex) -> Result<(), VindexError> {
+    const NAME: &str = "config.json";
+    let manifest = vindex.manifest();
+    let wrong = |problem: String| VindexError::Manifest {
+        path: vindex.path().to_owned(),
+        field: Some("source.texts".to_owned()),
+        problem,
+    };
+    let text = manifest.source.text(NAME);
+    let text = text.ok_or_else(|| wrong(format!("{NAME} is missing")))?;
+    let mut said =
+        spec_of_config(Path::new(NAME), text).map_err(|error| wrong(error.to_string()))?;
+    // What the file calls tied may have a head of its own in the tensors.
+    said.head.tied &= manifest.spec.head.tied;
+    if said != manifest.spec {
+        return Err(wrong(format!("{NAME} tells of another model than `spec`")));
     }
     Ok(())
 }
@@ -204,6 +259,12 @@ impl Folder {
             field: Some("source.tensors".to_owned()),
             problem: what,
         };
+        if !records_shapes(source) {
+            return Err(unknown(
+                "made by a version that did not record shapes; extract the model again".to_owned(),
+            ));
+        }
+        check_config(vindex)?;
         let mut infos = Vec::with_capacity(source.tensors.len());
         let mut shards: Vec<(String, Vec<usize>)> = source
             .files
@@ -213,15 +274,6 @@ impl Folder {
         for (idx, tensor) in source.tensors.iter().enumerate() {
             let dtype = Dtype::from_name(&tensor.dtype)
                 .ok_or_else(|| unknown(format!("type {} of {}", tensor.dtype, tensor.name)))?;
-            if tensor.shape.is_empty()
-                && tensor.place == TensorPlace::Weights
-                && !source.tensors.iter().any(|t| !t.shape.is_empty())
-            {
-                return Err(unknown(
-                    "made by a version that did not record shapes; extract the model again"
-                        .to_owned(),
-                ));
-            }
             let info = TensorInfo::new(&*tensor.name, dtype, tensor.shape.clone())?;
             let shard = shards
                 .get_mut(tensor.file as usize)
@@ -235,14 +287,37 @@ impl Folder {
             Some(_) => Some(SafetensorsFile::open(vindex.path().join(KEPT))?),
         };
         for (idx, tensor) in source.tensors.iter().enumerate() {
-            let is_kept = kept
-                .as_ref()
-                .is_some_and(|kept| kept.tensor(&tensor.name).is_some());
-            if tensor.place == TensorPlace::Kept && !is_kept
-                || tensor.place == TensorPlace::Weights && !plan.is_made(idx)
-            {
-                return Err(unknown(format!("{} is nowhere", tensor.name)));
+            let there = kept.as_ref().and_then(|kept| kept.tensor(&tensor.name));
+            match (tensor.place, there) {
+                (TensorPlace::Kept, Some(info)) if *info == infos[idx] => {}
+                (TensorPlace::Kept, Some(info)) => {
+                    return Err(unknown(format!(
+                        "{} is {} {:?}, but {} {:?} in {KEPT}",
+                        tensor.name,
+                        tensor.dtype,
+                        tensor.shape,
+                        info.dtype.name(),
+                        info.shape
+                    )));
+                }
+                (TensorPlace::Weights, Some(_)) => {
+                    return Err(unknown(format!("{} is in {KEPT} too", tensor.name)));
+                }
+                (TensorPlace::Weights, None) if plan.is_made(idx) => {}
+                (TensorPlace::Kept | TensorPlace::Weights, None) => {
+                    return Err(unknown(format!("{} is nowhere", tensor.name)));
+                }
             }
+        }
+        let stray = kept.iter().flat_map(SafetensorsFile::tensors).find(|info| {
+            let is_known = |tensor: &SourceTensor| tensor.name == info.name;
+            !source.tensors.iter().any(is_known)
+        });
+        if let Some(info) = stray {
+            return Err(unknown(format!(
+                "{} in {KEPT} is not a tensor of the source",
+                info.name
+            )));
         }
         let mut notes = Vec::new();
         if plan.n_decoded() > 0 {
@@ -289,7 +364,7 @@ impl Folder {
         };
         let mut config = hf_config::config(checkpoint, float)?;
         match GgufVocab::from_metadata(metadata).and_then(hf_folder) {
-            Err(error) => notes.push(format!("no tokenizer files: {error}")),
+            Err(error) => notes.push(format!("no tokenizer files: {}", with_causes(&error))),
             Ok(tokenizer) => {
                 hf_config::add_tokens(&mut config, &tokenizer);
                 add("tokenizer_config.json", &tokenizer.tokenizer_config);
@@ -370,6 +445,7 @@ struct Writing<'a> {
     staging: &'a Path,
     out: &'a Path,
     files: Vec<(String, u64)>,
+    notes: Vec<String>,
 }
 
 impl Writing<'_> {
@@ -394,9 +470,24 @@ impl Writing<'_> {
                 stream.finish()?;
                 Ok(())
             })?;
+            if self.is_other_than_the_source(name, &hashed) {
+                self.notes.push(format!(
+                    "{name} is not byte for byte the file of the source: its tensors come back, its header was laid out in another way"
+                ));
+            }
             self.files.push((name.clone(), hashed.size));
         }
         Ok(())
+    }
+
+    /// Whether a file with this name was read, all of whose tensors come back, and this is not it.
+    fn is_other_than_the_source(&self, name: &str, hashed: &Hashed) -> bool {
+        let files = self
+            .source
+            .vindex
+            .map(|vindex| &vindex.manifest().source.files);
+        let read = files.and_then(|files| files.iter().find(|file| file.name == name));
+        self.folder.plan.n_decoded() == 0 && read.is_some_and(|file| file.sha256 != hashed.sha256)
     }
 
     fn tensor(

@@ -81,7 +81,7 @@ pub struct ExtractReport {
     pub digest: String,
     /// Tensors of the source.
     pub n_source_tensors: usize,
-    /// Tensors of the source that are used.
+    /// Matrices and vectors that are used; a tensor of the source may hold several.
     pub n_used: usize,
     /// Tensors of the source that the forward pass does not need, and why.
     pub ignored: Vec<Ignored>,
@@ -637,11 +637,13 @@ fn fallback_notes(fallbacks: &[Fallback]) -> Vec<String> {
     groups
         .into_iter()
         .map(|((cols, wanted, got), tensors)| {
+            let (count, verb, more) = match tensors.len() {
+                1 => ("1 tensor".to_owned(), "is", ""),
+                n => (format!("{n} tensors"), "are", " and others"),
+            };
             format!(
-                "{} with rows of {cols} are {got} instead of {wanted}, whose blocks do not divide them ({}{})",
-                if tensors.len() == 1 { "1 tensor".to_owned() } else { format!("{} tensors", tensors.len()) },
-                tensors[0],
-                if tensors.len() > 1 { " and others" } else { "" }
+                "{count} with rows of {cols} {verb} {got} instead of {wanted}, whose blocks do not divide them ({}{more})",
+                tensors[0]
             )
         })
         .collect()

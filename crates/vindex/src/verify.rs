@@ -1,7 +1,7 @@
 //! [`verify()`]: is a vindex what its manifest says?
 //!
 //! Reads every byte: digests of all files, the names in the directory, the tensors that the spec needs, every value of
-//! them, the tokenizer and the two tables. A finding is a row of the report, not an error, so that one damaged file
+//! them, whether the source's folder can be written again, the tokenizer and the two tables. A finding is a row of the report, not an error, so that one damaged file
 //! does not hide another.
 
 use std::fs;
@@ -15,9 +15,10 @@ use larql_models::StoredTensor;
 use crate::Progress;
 use crate::digest::{Reporter, hash_file};
 use crate::error::{VindexError, io_error};
+use crate::export::check_source;
 use crate::features::{self, FEATURES};
 use crate::knowledge::{self, KNOWLEDGE};
-use crate::manifest::{FileEntry, MANIFEST, Manifest};
+use crate::manifest::{FileEntry, Level, MANIFEST, Manifest, SourceKind};
 use crate::vindex::Vindex;
 
 /// Values that one thread decodes at a time; fits the second-level cache.
@@ -117,6 +118,9 @@ pub fn verify(
             let found = check_values(&tensors, team, &mut reporter)?;
             report.add("values", found);
         }
+    }
+    if manifest.level == Level::All && manifest.source.kind == SourceKind::HuggingFace {
+        report.add("source", check_source(&vindex));
     }
     if manifest.tokenizer.is_some() {
         report.add("tokenizer", check_tokenizer(&vindex));

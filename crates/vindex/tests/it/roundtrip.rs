@@ -341,3 +341,42 @@ fn a_type_that_nothing_takes_and_a_changed_file_are_refused() {
     assert!(matches!(error, VindexError::NoFolder { .. }), "{error}");
     assert_eq!(names(dir.path()), ["m.vindex"]);
 }
+
+/// The tensors are the same, the file is not: what a copy by digest would call changed is said.
+#[test]
+fn a_file_whose_header_is_laid_out_otherwise_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, made, back) = (
+        dir.path().join("from"),
+        dir.path().join("m.vindex"),
+        dir.path().join("back"),
+    );
+    fs::create_dir(&from).unwrap();
+    let fixture = parity_fixture("qwen3");
+    fs::copy(fixture.join("config.json"), from.join("config.json")).unwrap();
+    let bytes = fs::read(fixture.join("model.safetensors")).unwrap();
+    let n = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let (header, data) = bytes[8..].split_at(n as usize);
+    let longer = [&(n + 16).to_le_bytes()[..], header, &[b' '; 16], data].concat();
+    fs::write(from.join("model.safetensors"), longer).unwrap();
+    let source = Checkpoint::open(&from).unwrap();
+    extract(
+        &source,
+        None,
+        &made,
+        &ExtractOptions::at(Level::All),
+        &mut go_on,
+    )
+    .unwrap();
+    let vindex = Vindex::open(&made).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    let exported = source_of(&vindex, &checkpoint);
+    let report = export_safetensors(exported, &back, None, &mut go_on).unwrap();
+    assert_eq!(
+        report.notes,
+        [
+            "model.safetensors is not byte for byte the file of the source: its tensors come back, its header was laid out in another way"
+        ]
+    );
+    assert!(fs::read(back.join("model.safetensors")).unwrap() == bytes);
+}

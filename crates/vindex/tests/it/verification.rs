@@ -1,17 +1,22 @@
 //! Damage of every kind is found by name.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use larql_formats::safetensors::{SafetensorsFile, Writer};
+use larql_formats::{Dtype, TensorInfo};
 use larql_kernels::Team;
 use larql_models::to_gguf::{GgufContent, GgufPlan};
 use larql_models::{Checkpoint, LayerTensor, TensorRole};
 use larql_vindex::{
-    FeatureRow, Level, RelationOrigin, RelationRow, VerifyReport, Vindex, VindexError, verify,
+    FeatureRow, Level, Manifest, RelationOrigin, RelationRow, TensorPlace, VerifyReport, Vindex,
+    VindexError, verify,
 };
+use sha2::{Digest, Sha256};
 
-use crate::support::{folder, go_on, run};
+use crate::support::{fixture_path, folder, go_on, run};
 
 fn check(path: &Path) -> VerifyReport {
     let mut team = Team::new(NonZeroUsize::new(3).unwrap());
@@ -90,6 +95,7 @@ fn a_sound_vindex_passes_with_everything_looked_at() {
             ("tokenizer.json", true, tokenizer.as_str()),
             ("tensors", true, "54 tensors, as the spec needs them"),
             ("values", true, values.as_str()),
+            ("source", true, "54 tensors in 1 file, 4 texts"),
             ("tokenizer", true, "257 tokens"),
             (
                 "features.db",
@@ -280,6 +286,142 @@ fn weights_that_do_not_fit_the_spec_are_named() {
         found[1]
             .1
             .contains("24 tensors missing: blk.0.attn_q.weight"),
+        "{found:?}"
+    );
+}
+
+/// Seals whatever the manifest says now, as somebody who knows how would.
+fn edit(out: &Path, change: impl FnOnce(&mut Manifest)) {
+    let path = out.join("vindex.json");
+    let mut manifest = Manifest::decode(&fs::read(&path).unwrap(), &path).unwrap();
+    change(&mut manifest);
+    manifest.seal();
+    fs::write(&path, manifest.encode()).unwrap();
+}
+
+/// What a manifest says about its source is compared with what the weights can give, not believed.
+#[test]
+fn a_source_that_cannot_come_back_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("v");
+    run(&fixture_path("gpt2"), &out, Level::All).unwrap();
+    let good = fs::read(out.join("vindex.json")).unwrap();
+    assert_eq!(failures(&out), []);
+    type Change = fn(&mut Manifest);
+    let changes: [(Change, &str); 6] = [
+        (
+            |m| m.source.tensors[1].shape.reverse(),
+            "h.0.attn.c_attn.weight",
+        ),
+        (
+            |m| m.source.tensors[1].dtype = "F99".into(),
+            "type F99 of transformer.h.0.attn.c_attn.weight",
+        ),
+        (
+            |m| m.source.tensors[1].file = 9,
+            "transformer.h.0.attn.c_attn.weight is in file 9",
+        ),
+        (
+            |m| m.source.tensors[1].place = TensorPlace::Kept,
+            "h.0.attn.c_attn.weight is nowhere",
+        ),
+        (
+            |m| m.source.tensors[1].name = "transformer.h.9.attn.c_attn.weight".into(),
+            "no tensor for layer 0 attn.q",
+        ),
+        (
+            |m| {
+                let config = m.source.texts.iter_mut().find(|t| t.name == "config.json");
+                let config = &mut config.unwrap().text;
+                *config = config.replace(
+                    "\"layer_norm_epsilon\": 1e-05",
+                    "\"layer_norm_epsilon\": 2e-05",
+                );
+            },
+            "config.json",
+        ),
+    ];
+    for (change, expected) in changes {
+        fs::write(out.join("vindex.json"), &good).unwrap();
+        edit(&out, change);
+        assert_ne!(
+            fs::read(out.join("vindex.json")).unwrap(),
+            good,
+            "{expected}"
+        );
+        let found = failures(&out);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, "source");
+        assert!(found[0].1.contains(expected), "{found:?}");
+    }
+}
+
+/// The tensors that were kept apart are those that the manifest says, and no others.
+#[test]
+fn kept_tensors_are_compared_with_the_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = folder(dir.path(), "llama");
+    let file = source.join("model.safetensors");
+    let with_spare = |name: &str, value: f32| {
+        let old = SafetensorsFile::open(fixture_path("llama").join("model.safetensors")).unwrap();
+        let mut writer = Writer::new(old.metadata()).unwrap();
+        for info in old.tensors() {
+            writer.declare(info.clone()).unwrap();
+        }
+        writer
+            .declare(TensorInfo::new(name, Dtype::F32, vec![3]).unwrap())
+            .unwrap();
+        let mut stream = writer.begin(Vec::new()).unwrap();
+        for info in old.tensors() {
+            let data = old.data(&info.name).unwrap();
+            stream.write_tensor_bytes(&info.name, &data).unwrap();
+        }
+        let spare = [value; 3].map(f32::to_le_bytes).concat();
+        stream.write_tensor_bytes(name, &spare).unwrap();
+        stream.finish().unwrap()
+    };
+    let spare = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    fs::write(&file, with_spare(spare, 0.5)).unwrap();
+    let out = dir.path().join("v");
+    run(&source, &out, Level::All).unwrap();
+    assert_eq!(failures(&out), []);
+    let kept = out.join("source.safetensors");
+    let mut writer = Writer::new(&BTreeMap::new()).unwrap();
+    for (name, shape) in [(spare, vec![1, 3]), ("junk", vec![2])] {
+        writer
+            .declare(TensorInfo::new(name, Dtype::F32, shape).unwrap())
+            .unwrap();
+    }
+    let mut stream = writer.begin(Vec::new()).unwrap();
+    stream.write_tensor_bytes(spare, &[1; 12]).unwrap();
+    stream.write_tensor_bytes("junk", &[1; 8]).unwrap();
+    let bytes = stream.finish().unwrap();
+    fs::write(&kept, &bytes).unwrap();
+    let size = bytes.len() as u64;
+    let digest = Sha256::digest(&bytes);
+    let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    edit(&out, |m| {
+        let entry = m.files.iter_mut().find(|f| f.name == "source.safetensors");
+        let entry = entry.unwrap();
+        (entry.size, entry.sha256) = (size, sha256);
+    });
+    let found = failures(&out);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0]
+            .1
+            .ends_with("inv_freq is F32 [3], but F32 [1, 3] in source.safetensors"),
+        "{found:?}"
+    );
+    edit(&out, |m| {
+        let tensor = m.source.tensors.iter_mut().find(|t| t.name == spare);
+        tensor.unwrap().shape = vec![1, 3];
+    });
+    let found = failures(&out);
+    assert!(
+        found[0]
+            .1
+            .ends_with("junk in source.safetensors is not a tensor of the source"),
         "{found:?}"
     );
 }
