@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::numbers;
+
 /// A transformer as a database: look inside a model, query it, run it on ordinary CPUs.
 ///
 /// MODEL is always a vindex, a `.gguf` file, a Hugging Face checkpoint folder, or `hf://org/repo` on the Hugging Face Hub.
@@ -27,7 +29,14 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true, value_enum, default_value_t = Format::Table, help_heading = "Global options")]
     pub(crate) format: Format,
     /// Threads that compute; 0 is what this process may use
-    #[arg(long, global = true, value_name = "N", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        value_parser = numbers::whole,
+        allow_negative_numbers = true,
+        help_heading = "Global options"
+    )]
     pub(crate) threads: Option<usize>,
     /// Only data and errors: no progress, notes or hints
     #[arg(long, global = true, help_heading = "Global options")]
@@ -141,7 +150,8 @@ pub(crate) struct QuantArgs {
     /// Encode the weights: q8_0, q6_k, q5_k_m, q5_k_s, q5_0, q4_k_m, q4_k_s, q4_0 and others, mixed as llama.cpp mixes them
     #[arg(long, value_name = "TYPE")]
     pub(crate) quant: Option<String>,
-    /// Encode tensors that are quantized already once more, which adds the second error to the first
+    /// Encode tensors that are quantized already once more, which adds the second error to the first; f32, which holds the
+    /// decoded values exactly, does not need it
     #[arg(long, requires = "quant")]
     pub(crate) requantize: bool,
 }
@@ -195,7 +205,8 @@ pub(crate) struct QuantizeArgs {
     /// The GGUF file to make; must not exist
     #[arg(short, long, value_name = "OUT")]
     pub(crate) out: PathBuf,
-    /// Encode tensors that are quantized already once more, which adds the second error to the first
+    /// Encode tensors that are quantized already once more, which adds the second error to the first; f32, which holds the
+    /// decoded values exactly, does not need it
     #[arg(long)]
     pub(crate) requantize: bool,
 }
@@ -249,6 +260,7 @@ pub(crate) struct SamplingArgs {
         long,
         value_name = "T",
         default_value_t = 0.0,
+        value_parser = numbers::number,
         allow_negative_numbers = true
     )]
     pub(crate) temp: f32,
@@ -257,17 +269,24 @@ pub(crate) struct SamplingArgs {
         long,
         value_name = "S",
         default_value_t = 0,
+        value_parser = numbers::seed,
         allow_negative_numbers = true
     )]
     pub(crate) seed: u64,
     /// Draw from this many of the most likely tokens
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = numbers::whole,
+        allow_negative_numbers = true
+    )]
     pub(crate) top_k: Option<usize>,
     /// Draw from the fewest tokens whose probability reaches this
     #[arg(
         long,
         value_name = "P",
         default_value_t = 1.0,
+        value_parser = numbers::number,
         allow_negative_numbers = true
     )]
     pub(crate) top_p: f32,
@@ -276,6 +295,7 @@ pub(crate) struct SamplingArgs {
         long,
         value_name = "P",
         default_value_t = 0.0,
+        value_parser = numbers::number,
         allow_negative_numbers = true
     )]
     pub(crate) min_p: f32,
@@ -298,6 +318,7 @@ pub(crate) struct RunArgs {
         long,
         value_name = "N",
         default_value_t = 128,
+        value_parser = numbers::whole,
         allow_negative_numbers = true
     )]
     pub(crate) max_tokens: usize,
@@ -322,6 +343,7 @@ pub(crate) struct ChatArgs {
         long,
         value_name = "N",
         default_value_t = 512,
+        value_parser = numbers::whole,
         allow_negative_numbers = true
     )]
     pub(crate) max_tokens: usize,
@@ -383,7 +405,13 @@ pub(crate) struct LogitsArgs {
     #[command(flatten)]
     pub(crate) prompt: PromptArgs,
     /// How many tokens to show, most likely first
-    #[arg(long, value_name = "K", default_value_t = 10)]
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 10,
+        value_parser = numbers::count,
+        allow_negative_numbers = true
+    )]
     pub(crate) top: usize,
     #[command(flatten)]
     pub(crate) arithmetic: ExactByDefault,
@@ -409,13 +437,31 @@ pub(crate) struct BenchArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Prompt tokens
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 256,
+        value_parser = numbers::count,
+        allow_negative_numbers = true
+    )]
     pub(crate) pp: usize,
     /// Tokens to decode
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 64,
+        value_parser = numbers::count,
+        allow_negative_numbers = true
+    )]
     pub(crate) tg: usize,
     /// Runs of which the median is reported
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = numbers::count,
+        allow_negative_numbers = true
+    )]
     pub(crate) repeats: usize,
     #[command(flatten)]
     pub(crate) arithmetic: FastByDefault,

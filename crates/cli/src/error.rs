@@ -254,7 +254,8 @@ fn variant(error: &dyn fmt::Debug) -> String {
 
 impl From<larql_formats::Error> for CliError {
     fn from(error: larql_formats::Error) -> Self {
-        Self::from_chain(variant(&error), &error)
+        let shown = Self::from_chain(variant(&error), &error);
+        shown.with_hint(container_hint(&error))
     }
 }
 
@@ -306,7 +307,7 @@ impl From<VindexError> for CliError {
             },
             VindexError::Tokenizer { ref source, .. } => Self::from_chain(variant(source), &error),
             error => {
-                let hint = error.hint();
+                let hint = vindex_hint(&error);
                 Self::from_chain(variant(&error), &error).with_hint(hint)
             }
         }
@@ -366,8 +367,34 @@ fn engine_kind(error: &EngineError) -> String {
     }
 }
 
+fn vindex_hint(error: &VindexError) -> Option<String> {
+    match error {
+        // No level is higher.
+        VindexError::NotAVindex { .. } => Some(
+            "`larql extract SRC -o OUT` makes one of a model; `larql show MODEL` looks into any model"
+                .to_owned(),
+        ),
+        VindexError::Io { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
+            Some("raise the limit on the size of files, see `ulimit -f`".to_owned())
+        }
+        error => error.hint(),
+    }
+}
+
+fn container_hint(error: &larql_formats::Error) -> Option<String> {
+    use larql_formats::Error;
+    match error {
+        Error::Truncated { .. } | Error::Count { .. } | Error::Outside { .. } => Some(
+            "the file is cut off, as by a download that did not end, or damaged: get it again"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
 fn model_hint(error: &ModelError) -> Option<String> {
     match error {
+        ModelError::Container(inner) => container_hint(inner),
         ModelError::NotAModel { .. } => Some(
             "MODEL is a vindex, a .gguf file or a folder with config.json and safetensors"
                 .to_owned(),

@@ -11,6 +11,20 @@ use larql_engine::Interrupt;
 
 use crate::error::CliError;
 
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) fail like one on a full disk, instead of ending the
+/// process before it can remove what it has begun. To be called before the first thread starts: threads inherit it.
+#[cfg(unix)]
+pub(crate) fn outlive_file_size_limit() {
+    let mut signals = nix::sys::signal::SigSet::empty();
+    signals.add(nix::sys::signal::Signal::SIGXFSZ);
+    // If it cannot be blocked, the process ends as it would have without this.
+    let _ = signals.thread_block();
+}
+
+/// Only Unix has that limit.
+#[cfg(not(unix))]
+pub(crate) fn outlive_file_size_limit() {}
+
 /// Exit code of a program that was interrupted, as shells know it.
 const EXIT_INTERRUPTED: i32 = 130;
 /// Two presses closer than this mean that the first was not enough.

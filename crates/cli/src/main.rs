@@ -14,6 +14,8 @@ mod error;
 mod help;
 mod interrupt;
 mod model_ref;
+mod notes;
+mod numbers;
 mod printer;
 mod query;
 mod table;
@@ -21,7 +23,7 @@ mod table;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, Command, Format};
@@ -40,6 +42,7 @@ pub(crate) enum Outcome {
 }
 
 fn main() -> ExitCode {
+    interrupt::outlive_file_size_limit();
     let env = Environment::read();
     let color = if env.no_color {
         ColorChoice::Never
@@ -50,7 +53,7 @@ fn main() -> ExitCode {
     let parsed = Cli::command().color(color).try_get_matches_from(&arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, &arguments),
+        Err(error) => return usage(error, &arguments),
     };
     let printer = Printer::new(cli.global.format, cli.global.quiet);
     let result =
@@ -103,7 +106,12 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
 }
 
 /// Help and version are answers; anything else is a request that cannot be met, in the form that was asked for.
-fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+fn usage(mut error: clap::Error, arguments: &[OsString]) -> ExitCode {
+    let tip = model_tip(&error);
+    if let Some(tip) = &tip {
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // The reader may have gone, which is no error.
@@ -117,9 +125,10 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
                 .lines()
                 .find(|line| line.starts_with("Usage: "))
                 .map(str::to_owned);
+            let hint = tip.or(usage);
             let message = message.trim_end().trim_start_matches("error: ");
             Printer::new(Format::Json, false)
-                .error(&CliError::request("usage", message).with_hint(usage));
+                .error(&CliError::request("usage", message).with_hint(hint));
             ExitCode::from(1)
         }
         _ => {
@@ -127,6 +136,17 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// What to do in place of an option for the model, which other programs have and most commands here have not.
+fn model_tip(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let option = given.split(['=', ' ']).next().unwrap_or(given);
+    let is_model = ["--vindex", "--model", "-m", "--database"].contains(&option);
+    (error.kind() == ErrorKind::UnknownArgument && is_model)
+        .then(|| format!("the model is named without `{option}`, as the first argument"))
 }
 
 /// Whether arguments that could not be understood contain `--format json`.

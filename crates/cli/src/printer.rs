@@ -121,6 +121,14 @@ impl Printer {
         self.notes(rows)
     }
 
+    /// What a table comes to, as its last lines on stdout.
+    ///
+    /// # Errors
+    /// If stdout refuses it.
+    pub(crate) fn verdict(&self, text: &str) -> Result<(), CliError> {
+        self.line(&table::printable(text))
+    }
+
     fn notes(&self, rows: &Rows) -> Result<(), CliError> {
         rows.notes.iter().try_for_each(|note| self.note(note))
     }

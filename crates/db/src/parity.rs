@@ -44,6 +44,8 @@ pub struct ParityReport {
     pub max_rel_err: f64,
     /// The first stage over the tolerance.
     pub first_divergence: Option<String>,
+    /// The first stage where this program computed a value that is infinite or no number.
+    pub first_not_finite: Option<String>,
     /// Whether the greedy continuation is the same.
     pub greedy_match: bool,
     /// Every stage, in order.
@@ -55,17 +57,24 @@ pub struct ParityReport {
 pub struct StageError {
     /// Its name.
     pub stage: String,
-    /// Largest absolute difference.
+    /// Largest absolute difference; not finite if the stage is not.
     pub max_abs_err: f64,
     /// That, over the reference's largest magnitude.
     pub rel_err: f64,
+}
+
+impl StageError {
+    /// Whether the stage has a value that is infinite or no number; the reference never has.
+    pub fn is_not_finite(&self) -> bool {
+        !self.max_abs_err.is_finite()
+    }
 }
 
 impl Golden {
     /// Reads a reference file.
     ///
     /// # Errors
-    /// If a tensor is missing or of another type.
+    /// If a tensor is missing, of another type, or holds values that are not finite.
     pub fn open(path: &Path) -> Result<Self, DbError> {
         let file = SafetensorsFile::open(path)?;
         Ok(Self {
@@ -147,14 +156,15 @@ pub fn parity(
     ));
     let worst = |f: fn(&StageError) -> f64| stages.iter().map(f).fold(0.0, nan_max);
     let diverges = |stage: &&StageError| stage.rel_err.is_nan() || stage.rel_err > TOLERANCE_REL;
+    let first = |found: &dyn Fn(&&StageError) -> bool| {
+        stages.iter().find(found).map(|stage| stage.stage.clone())
+    };
     Ok(ParityReport {
         family: spec.family.clone(),
         max_abs_err: worst(|stage| stage.max_abs_err),
         max_rel_err: worst(|stage| stage.rel_err),
-        first_divergence: stages
-            .iter()
-            .find(diverges)
-            .map(|stage| stage.stage.clone()),
+        first_divergence: first(&diverges),
+        first_not_finite: first(&|stage| stage.is_not_finite()),
         greedy_match: greedy(model, runtime, golden)? == golden.greedy,
         stages,
     })
@@ -216,10 +226,20 @@ fn expect_len(tensor: &str, got: usize, expected: usize) -> Result<(), DbError> 
 
 fn floats(file: &SafetensorsFile, path: &Path, name: &str) -> Result<Vec<f32>, DbError> {
     let bytes = typed(file, path, name, Dtype::F32)?;
-    Ok(bytes
+    let values: Vec<f32> = bytes
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        .collect())
+        .collect();
+    match values.iter().position(|x| !x.is_finite()) {
+        None => Ok(values),
+        Some(at) => Err(DbError::Golden {
+            what: format!(
+                "{}: value {at} of `{name}` is {}, which nothing can be compared with",
+                path.display(),
+                values[at]
+            ),
+        }),
+    }
 }
 
 fn integers(file: &SafetensorsFile, path: &Path, name: &str) -> Result<Vec<u32>, DbError> {

@@ -125,11 +125,13 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
     }
     let work = context.interrupts.work();
     let report = verify::check(context, &vindex)?;
+    let mut checks = verify::rows(&report);
+    checks.note(verify::verdict(&report));
     tour.step(
         "Verify",
         "Every byte against the manifest.",
         format!("larql verify {NAME}.vindex"),
-        verify::rows(&report),
+        checks,
     )?;
     drop(work);
     tour.finish(args)

@@ -6,7 +6,10 @@ use larql_db::{Database, Rows};
 use larql_models::quant_mix::Mix;
 use larql_models::to_gguf::Quantization;
 use larql_models::to_hf::FloatType;
-use larql_vindex::{ExportReport, ExportSource, Level, export_gguf, export_safetensors};
+use larql_models::{ModelError, fold_layers};
+use larql_vindex::{
+    ExportReport, ExportSource, Level, SourceKind, VindexError, export_gguf, export_safetensors,
+};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -14,6 +17,7 @@ use crate::args::{ExportArgs, ExportFormat, FloatArg, QuantArgs, QuantizeArgs};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::model_ref;
+use crate::notes::{self, Decoded};
 use crate::printer::flow;
 use crate::table::size;
 
@@ -61,11 +65,37 @@ pub(crate) fn export(context: &Context, args: &ExportArgs) -> Result<Outcome, Cl
                 flow(flag.is_raised())
             })?;
             bar.clear();
+            let notes = folder_notes(context, &db, float, &report)?;
             drop(work);
-            report
+            ExportReport { notes, ..report }
         }
     };
     print(context, &args.out, report)
+}
+
+/// The notes on a folder, with what its tensors and its user lose.
+fn folder_notes(
+    context: &Context,
+    db: &Database,
+    float: Option<FloatType>,
+    report: &ExportReport,
+) -> Result<Vec<String>, CliError> {
+    let mut all = report.notes.clone();
+    let is_from_folder = db
+        .vindex()
+        .is_some_and(|vindex| vindex.manifest().source.kind == SourceKind::HuggingFace);
+    let decoded = if is_from_folder {
+        Decoded::Quantized
+    } else {
+        Decoded::All
+    };
+    if let Some(float) = float {
+        all.extend(notes::rounding(context, db.checkpoint()?, float, decoded)?);
+    }
+    if is_from_folder && notes::has_no_tokenizer(db) {
+        all.push("the folder has no tokenizer files, as its source had none".to_owned());
+    }
+    Ok(all)
 }
 
 /// Writes a model as a GGUF file in the types of a mix.
@@ -98,7 +128,22 @@ pub(crate) fn quantization(mix: &str, requantize: bool) -> Result<Quantization, 
         )
         .with_hint(Some(format!("known: {}", known())))
     })?;
+    // Every type's values are float32 values, so that nothing is added by writing them out.
+    let requantize = requantize || mix == Mix::F32;
     Ok(Quantization { mix, requantize })
+}
+
+/// Why the weights could not be written so, and what would work with this quantization.
+pub(crate) fn refused(error: VindexError, quantization: Option<Quantization>) -> CliError {
+    let is_quantized = matches!(error, VindexError::Model(ModelError::Quantized { .. }));
+    let hint = match quantization.map(|quantization| quantization.mix) {
+        Some(mix @ (Mix::F16 | Mix::Bf16)) if is_quantized => Some(format!(
+            "f32 holds the decoded values exactly; pass --requantize to have them rounded to {}",
+            mix.name()
+        )),
+        Some(_) | None => None,
+    };
+    CliError::from(error).with_hint(hint)
 }
 
 /// The quantization of `extract`, if it is asked for.
@@ -138,9 +183,16 @@ fn to_gguf(
     let report = export_gguf(source(db)?, out, quantization, n_threads, &mut |progress| {
         bar.show(progress.stage, progress.done, progress.total);
         flow(flag.is_raised())
-    })?;
+    });
     bar.clear();
     drop(work);
+    let mut report = report.map_err(|error| refused(error, quantization))?;
+    if notes::has_no_tokenizer(db) {
+        report.notes.push(
+            "the model has no tokenizer, so the file has no vocabulary: llama.cpp cannot take text with it or chat"
+                .to_owned(),
+        );
+    }
     Ok(report)
 }
 
@@ -154,7 +206,7 @@ fn print(context: &Context, out: &Path, report: ExportReport) -> Result<Outcome,
             .into_iter()
             .map(|(name, bytes)| ExportedFile { name, bytes })
             .collect(),
-        notes: report.notes,
+        notes: fold_layers(report.notes),
     };
     if context.printer.is_table() {
         let mut rows = Rows::new(&["file", "size"]);

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use larql_db::features::{TOKENS_CACHED, feature_tokens};
 use larql_db::{Database, Rows};
-use larql_models::{Checkpoint, ModelError};
+use larql_models::layout::Layout;
+use larql_models::to_gguf::GgufContent;
+use larql_models::{Checkpoint, ModelError, fold_layers};
 use larql_vindex::{
     ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex,
     staging_prefix,
@@ -29,7 +31,12 @@ pub(crate) struct Accounting {
     level: &'static str,
     digest: String,
     source_tensors: usize,
+    /// Tensors of the source that went in.
     used: usize,
+    /// Matrices and vectors that these hold: one tensor may hold those of many experts.
+    pieces: usize,
+    /// Tensors of the source that the level does not have.
+    left_out: usize,
     ignored: Vec<Ignored>,
     stored_types: BTreeMap<&'static str, u64>,
     weights: &'static str,
@@ -141,7 +148,8 @@ pub(crate) fn make(
             bar.show(progress.stage, progress.done, progress.total);
             flow(flag.is_raised())
         },
-    )?;
+    )
+    .map_err(|error| export::refused(error, options.quantization))?;
     bar.clear();
     let ExtractReport {
         level,
@@ -155,13 +163,16 @@ pub(crate) fn make(
         bytes,
     } = report;
     notes.extend(missing);
+    let left_out = left_out(checkpoint, level);
     let stored = checkpoint.dtypes().into_iter();
     Ok(Accounting {
         out: out.display().to_string(),
         level: level.name(),
         digest,
         source_tensors: n_source_tensors,
-        used: n_used,
+        used: n_source_tensors - ignored.len() - left_out,
+        pieces: n_used,
+        left_out,
         ignored: ignored
             .into_iter()
             .map(|tensor| Ignored {
@@ -178,8 +189,18 @@ pub(crate) fn make(
         bytes,
         bytes_written,
         features: None,
-        notes,
+        notes: fold_layers(notes),
     })
+}
+
+/// Needed tensors of the source that a level has nothing of.
+fn left_out(checkpoint: &Checkpoint, level: Level) -> usize {
+    let content = match level {
+        Level::Browse => GgufContent::WithoutAttention,
+        Level::Inference | Level::All => GgufContent::Whole,
+    };
+    let has_none = |layout: &&Layout| !layout.runs.iter().any(|run| content.includes(run.role));
+    checkpoint.layouts().iter().filter(has_none).count()
 }
 
 /// Computes what every feature writes, so that no query has to wait for it.
@@ -216,6 +237,8 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
         digest,
         source_tensors,
         used,
+        pieces,
+        left_out,
         ignored,
         stored_types,
         weights,
@@ -230,7 +253,17 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
     row("level", (*level).to_owned());
     row("digest", digest.clone());
     row("tensors of the source", source_tensors.to_string());
-    row("used", used.to_string());
+    row(
+        "used",
+        if used == pieces {
+            used.to_string()
+        } else {
+            format!("{used}, which hold {pieces} matrices and vectors")
+        },
+    );
+    if *left_out > 0 {
+        row("left out at this level", left_out.to_string());
+    }
     row("ignored", ignored.len().to_string());
     for tensor in ignored {
         row(
@@ -239,7 +272,8 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
         );
     }
     for (name, bytes) in stored_types {
-        row(&format!("used, stored as {name}"), size(*bytes));
+        let whole = if *left_out > 0 { "whole model" } else { "used" };
+        row(&format!("{whole}, stored as {name}"), size(*bytes));
     }
     row(
         "weights",

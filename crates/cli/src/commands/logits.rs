@@ -30,12 +30,6 @@ struct Candidate {
 /// # Errors
 /// If the prompt cannot be encoded or run.
 pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, CliError> {
-    if args.top == 0 {
-        return Err(CliError::request(
-            "usage",
-            "--top is 0, expected a whole number from 1",
-        ));
-    }
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt_ids = encode_prompt(tokenizer, &args.prompt)?;

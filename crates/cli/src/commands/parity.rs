@@ -1,7 +1,7 @@
 //! `larql parity`: comparison with a reference run.
 
-use larql_db::Rows;
 use larql_db::parity::{Golden, ParityReport, TOLERANCE_REL, parity as compare};
+use larql_db::{Cell, Rows};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -34,25 +34,16 @@ pub(crate) fn parity(context: &Context, args: &ParityArgs) -> Result<Outcome, Cl
         for stage in &report.stages {
             rows.push(vec![
                 stage.stage.clone().into(),
-                stage.max_abs_err.into(),
-                stage.rel_err.into(),
+                error_cell(stage.max_abs_err),
+                error_cell(stage.rel_err),
             ]);
         }
         rows.note(format!(
             "family {}, profile {profile}, tolerance {TOLERANCE_REL:e} of the largest magnitude",
             report.family
         ));
-        rows.note(match &report.first_divergence {
-            Some(stage) => format!("first divergence: {stage}"),
-            None => "no stage diverges".to_owned(),
-        });
-        let continuation = if report.greedy_match {
-            "the same"
-        } else {
-            "another"
-        };
-        rows.note(format!("the greedy continuation is {continuation}"));
         context.printer.table(&rows)?;
+        context.printer.verdict(&verdict(&report))?;
     } else {
         context.printer.json(&Wire {
             profile,
@@ -66,4 +57,30 @@ pub(crate) fn parity(context: &Context, args: &ParityArgs) -> Result<Outcome, Cl
     } else {
         Outcome::Negative
     })
+}
+
+/// A difference; one that is infinite or no number is written out, because an absent one would look like none.
+fn error_cell(error: f64) -> Cell {
+    if error.is_finite() {
+        error.into()
+    } else {
+        error.to_string().into()
+    }
+}
+
+/// What the comparison found, in one line.
+fn verdict(report: &ParityReport) -> String {
+    let stages = match (&report.first_not_finite, &report.first_divergence) {
+        (Some(stage), _) => {
+            format!("not finite: {stage} has a value that is infinite or no number")
+        }
+        (None, Some(stage)) => format!("first divergence: {stage}"),
+        (None, None) => "no stage diverges".to_owned(),
+    };
+    let continuation = if report.greedy_match {
+        "the same"
+    } else {
+        "another"
+    };
+    format!("{stages}; the greedy continuation is {continuation}")
 }

@@ -30,16 +30,17 @@ struct CheckWire<'a> {
 /// If there is no vindex, or it cannot be read.
 pub(crate) fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, CliError> {
     if !args.vindex.exists() {
-        return Err(DbError::NotFound {
-            path: args.vindex.clone(),
-        }
-        .into());
+        let path = args.vindex.clone();
+        return Err(CliError::from(DbError::NotFound { path }).with_hint(Some(
+            "VINDEX is a folder that `larql extract` made".to_owned(),
+        )));
     }
     let work = context.interrupts.work();
     let report = check(context, &args.vindex)?;
     drop(work);
     if context.printer.is_table() {
         context.printer.table(&rows(&report))?;
+        context.printer.verdict(&verdict(&report))?;
     } else {
         context.printer.json(&wire(&report))?;
     }
@@ -90,10 +91,13 @@ pub(crate) fn rows(report: &VerifyReport) -> Rows {
             check.detail.as_str().into(),
         ]);
     }
-    let n_failed = report.failures().count();
-    rows.note(match n_failed {
+    rows
+}
+
+/// What the checks come to, in one line.
+pub(crate) fn verdict(report: &VerifyReport) -> String {
+    match report.failures().count() {
         0 => "the vindex is intact".to_owned(),
         n => format!("{n} of {} checks failed", report.checks.len()),
-    });
-    rows
+    }
 }

@@ -96,6 +96,70 @@ fn every_error_has_a_stable_kind_in_json() {
 }
 
 #[test]
+fn a_number_out_of_range_is_told_its_range() {
+    let cases: &[(&[&str], &str)] = &[
+        (
+            &["run", model(), "x", "--seed", "-1"],
+            "'-1' for '--seed <S>': expected a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            &["run", model(), "x", "-n", "-1"],
+            "'-1' for '--max-tokens <N>': expected a whole number from 0",
+        ),
+        (
+            &["logits", model(), "x", "--top", "-1"],
+            "'-1' for '--top <K>': expected a whole number from 1",
+        ),
+        (
+            &["bench", model(), "--tg", "0"],
+            "'0' for '--tg <N>': expected a whole number from 1",
+        ),
+        (
+            &["show", model(), "--threads", "-2"],
+            "'-2' for '--threads <N>': expected a whole number from 0",
+        ),
+        (
+            &["run", model(), "x", "--temp", "warm"],
+            "'warm' for '--temp <T>': expected a number",
+        ),
+    ];
+    for (args, message) in cases {
+        let ran = larql(args.iter().chain(&["--format", "json"])).run();
+        let error = ran.error();
+        assert_eq!(
+            (ran.code, error["message"].as_str()),
+            (1, Some(&*format!("invalid value {message}"))),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn an_option_for_the_model_is_answered_with_where_it_stands() {
+    for args in [
+        &["repl", "--vindex", model()][..],
+        &["show", "--model", model()],
+    ] {
+        let tip = format!(
+            "the model is named without `{}`, as the first argument",
+            args[1]
+        );
+        let ran = larql(args).run();
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.stderr.contains(&format!("tip: {tip}\n")), "{ran:?}");
+        let ran = larql(args.iter().chain(&["--format", "json"])).run();
+        assert_eq!(ran.error()["hint"], *tip);
+    }
+}
+
+#[test]
+fn verify_of_a_model_that_is_no_vindex_says_what_makes_one() {
+    let ran = larql(["verify", model(), "--format", "json"]).run();
+    let hint = ran.error()["hint"].as_str().unwrap().to_owned();
+    assert!(hint.contains("`larql extract SRC -o OUT`"), "{hint}");
+}
+
+#[test]
 fn a_prompt_longer_than_the_context_is_refused_by_number() {
     let long = "France ".repeat(600);
     let ran = larql(["run", model(), &long, "--format", "json"]).run();

@@ -46,8 +46,8 @@ fn help_lists_the_commands() {
 fn every_command_explains_itself() {
     let all = larql(["--help"]).run().stdout;
     let names = [
-        "demo", "extract", "show", "verify", "run", "chat", "lql", "repl", "tokenize", "logits",
-        "parity", "bench",
+        "demo", "extract", "export", "quantize", "show", "verify", "run", "chat", "lql", "repl",
+        "tokenize", "logits", "parity", "bench",
     ];
     for name in names {
         assert!(

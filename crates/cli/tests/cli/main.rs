@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod errors;
+mod export;
 mod forms;
 mod hub;
 mod lql;

@@ -195,6 +195,49 @@ fn run_and_logits_agree_on_the_next_token() {
     }
 }
 
+/// A copy of a reference checkpoint, with the first bfloat16 of a tensor changed.
+fn damaged(family: &str, tensor: &str, change: fn([u8; 2]) -> [u8; 2]) -> tempfile::TempDir {
+    let (source, dir) = (reference(family), tempfile::tempdir().unwrap());
+    for name in ["config.json", "generation_config.json"] {
+        fs::copy(format!("{source}/{name}"), dir.path().join(name)).unwrap();
+    }
+    let mut weights = fs::read(format!("{source}/model.safetensors")).unwrap();
+    let header = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize + 8;
+    let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
+    let at = json[tensor]["data_offsets"][0].as_u64().unwrap() as usize + header;
+    let value = change([weights[at], weights[at + 1]]);
+    weights[at..at + 2].copy_from_slice(&value);
+    fs::write(dir.path().join("model.safetensors"), weights).unwrap();
+    dir
+}
+
+#[test]
+fn parity_names_the_stage_that_is_not_finite() {
+    let golden = format!("{}/golden.safetensors", reference("llama"));
+    let dir = damaged("llama", "lm_head.weight", |_| [0x80, 0x7f]);
+    let args = ["parity", dir.path().to_str().unwrap(), "--golden", &golden];
+    let ran = larql(args).run();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let logits = ran
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("logits"))
+        .unwrap();
+    assert_eq!(
+        logits.split_whitespace().collect::<Vec<_>>(),
+        ["logits", "inf", "inf"]
+    );
+    let last = ran.stdout.lines().last().unwrap();
+    assert!(last.starts_with("not finite: logits has a value"), "{last}");
+    let ran = larql(args.iter().chain(&["--format", "json"])).run();
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (ran.code, &report["first_not_finite"]),
+        (1, &json!("logits"))
+    );
+    assert_eq!(report["max_abs_err"], Value::Null);
+}
+
 #[test]
 fn parity_says_equal_and_names_where_a_damaged_copy_differs() {
     let golden = format!("{}/golden.safetensors", reference("qwen2"));
@@ -212,25 +255,16 @@ fn parity_says_equal_and_names_where_a_damaged_copy_differs() {
         (&json!("qwen2"), &Value::Null)
     );
     assert_eq!(same["greedy_match"], true);
+    let table = larql(["parity", &reference("qwen2"), "--golden", &golden]).run();
+    assert_eq!(
+        table.stdout.lines().last().unwrap(),
+        "no stage diverges; the greedy continuation is the same"
+    );
     assert!(same["max_rel_err"].as_f64().unwrap() < same["tolerance_rel"].as_f64().unwrap());
 
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["config.json", "generation_config.json"] {
-        fs::copy(
-            format!("{}/{name}", reference("qwen2")),
-            dir.path().join(name),
-        )
-        .unwrap();
-    }
-    let mut weights = fs::read(format!("{}/model.safetensors", reference("qwen2"))).unwrap();
-    let header = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize + 8;
-    let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
-    let at = json["model.layers.1.mlp.down_proj.weight"]["data_offsets"][0]
-        .as_u64()
-        .unwrap() as usize
-        + header;
-    weights[at + 1] ^= 0x40;
-    fs::write(dir.path().join("model.safetensors"), weights).unwrap();
+    let dir = damaged("qwen2", "model.layers.1.mlp.down_proj.weight", |value| {
+        [value[0], value[1] ^ 0x40]
+    });
     let damaged = dir.path().to_str().unwrap();
     let ran = larql(["parity", damaged, "--golden", &golden, "--format", "json"]).run();
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -257,6 +291,24 @@ fn parity_refuses_a_reference_of_another_model() {
     .run();
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert_eq!(ran.error()["kind"], "golden");
+}
+
+#[test]
+fn parity_refuses_a_reference_that_is_not_finite() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = fs::read(format!("{}/golden.safetensors", reference("llama"))).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize + 8;
+    let json: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let at = json["logits"]["data_offsets"][0].as_u64().unwrap() as usize + header + 4 * 7;
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let golden = dir.path().join("golden.safetensors");
+    fs::write(&golden, bytes).unwrap();
+    let golden = golden.to_str().unwrap();
+    let args = ["parity", &reference("llama"), "--golden", golden];
+    let ran = larql(args.iter().chain(&["--format", "json"])).run();
+    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+    let message = ran.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("value 7 of `logits` is NaN"), "{message}");
 }
 
 #[test]
@@ -291,7 +343,15 @@ fn bench_reports_what_scripts_read_and_refuses_nothing_to_do() {
     );
     let ran = larql(["bench", model(), "--pp", "0"]).run();
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("--pp is 0"), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("'0' for '--pp <N>': expected a whole number from 1"),
+        "{}",
+        ran.stderr
+    );
+    let args = ["bench", model(), "--pp", "2", "--tg", "1", "--repeats", "1"];
+    let last = larql(args).run().stdout.lines().last().unwrap().to_owned();
+    assert!(last.starts_with("a decoded token reads "), "{last}");
 }
 
 #[test]

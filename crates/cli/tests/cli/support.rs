@@ -44,10 +44,26 @@ pub(crate) struct Larql {
 /// `larql` with these arguments, in an environment of its own.
 pub(crate) fn larql<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Larql {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larql"));
+    command.args(args);
+    in_own_environment(command)
+}
+
+/// The same from a shell that has executed `before`.
+#[cfg(unix)]
+pub(crate) fn larql_in_shell<S: AsRef<OsStr>>(
+    before: &str,
+    args: impl IntoIterator<Item = S>,
+) -> Larql {
+    let mut command = Command::new("sh");
     command
-        .args(args)
-        .env("LARQL_HISTORY", "")
-        .current_dir(scratch());
+        .args(["-c", &format!("{before}; exec \"$@\""), "sh"])
+        .arg(env!("CARGO_BIN_EXE_larql"))
+        .args(args);
+    in_own_environment(command)
+}
+
+fn in_own_environment(mut command: Command) -> Larql {
+    command.env("LARQL_HISTORY", "").current_dir(scratch());
     VARIABLES
         .iter()
         .filter(|name| **name != "LARQL_HISTORY")

@@ -34,7 +34,9 @@ pub(super) fn rows(
         plan,
         norms: HashMap::new(),
         tokens: HashMap::new(),
+        no_texts: None,
     };
+    source.look_for_tokenizer()?;
     let terms: Vec<&Filter> = plan
         .filter
         .as_ref()
@@ -72,6 +74,9 @@ pub(super) fn rows(
         rows.push(cells);
     }
     notes(&mut rows, plan);
+    if let Some(why) = source.no_texts {
+        rows.note(format!("tokens have no text: {why}"));
+    }
     note_cut(&mut rows, n_kept, plan.limit_given);
     Ok(rows)
 }
@@ -98,6 +103,11 @@ fn is_token(idx: usize) -> bool {
     [column::TOKEN, column::TOKEN_SCORE, column::TOKENS].contains(&idx)
 }
 
+/// Whether a column holds the text of tokens.
+fn is_text(idx: usize) -> bool {
+    [column::TOKEN, column::TOKENS].contains(&idx)
+}
+
 /// Layer and feature.
 type Address = (usize, u32);
 
@@ -108,9 +118,30 @@ struct Source<'a> {
     /// Whole layers of a cheap column; `None` where the layer has no such thing.
     norms: HashMap<(usize, usize), Option<Vec<f32>>>,
     tokens: HashMap<Address, Vec<(u32, f32)>>,
+    /// Why the texts of tokens are absent, if they are.
+    no_texts: Option<String>,
 }
 
 impl Source<'_> {
+    /// A list of features is of use without the texts of their tokens, unless these decide which features it has.
+    fn look_for_tokenizer(&mut self) -> Result<(), DbError> {
+        let plan = self.plan;
+        let filtered = plan.filter.iter().flat_map(Filter::columns);
+        let mut deciding = filtered.chain(plan.order.iter().map(|key| key.column));
+        let is_about_texts = deciding.any(is_text);
+        if !is_about_texts && !plan.columns.iter().any(|idx| is_text(*idx)) {
+            return Ok(());
+        }
+        match self.db.tokenizer() {
+            Err(error) if is_about_texts => Err(error),
+            Err(error) => {
+                self.no_texts = Some(error.to_string());
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
     /// Every feature of the plan's layers.
     fn addresses(&self) -> Vec<Address> {
         let mut all = Vec::new();
@@ -277,6 +308,7 @@ impl Source<'_> {
             column::LAYER => layer.into(),
             column::FEATURE => feature.into(),
             column::EXPERT => self.db.spec().expert_of(layer, feature).into(),
+            column::TOKEN | column::TOKENS if self.no_texts.is_some() => Cell::Null,
             column::TOKEN => match tokens(self).first() {
                 None => Cell::Null,
                 Some((id, _)) => self.token_text(*id)?,

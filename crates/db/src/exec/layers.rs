@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use larql_models::StoredTensor;
 use larql_models::roles::{ExpertTensor, LayerTensor, TensorRole};
-use larql_models::spec::{Activation, AttentionSpec, Ffn, FfnSpec, Mixer, RopeScaling};
+use larql_models::spec::{Activation, Ffn, FfnSpec, Mixer, RopeScaling, RopeSpec};
 
 use super::stats::count;
 use crate::database::Database;
@@ -12,13 +12,18 @@ use crate::error::DbError;
 use crate::features::tensors;
 use crate::rows::{Cell, Rows};
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 22] = [
     "layer",
     "attention",
     "heads",
     "kv_heads",
     "d_head",
     "features",
+    "ffn",
+    "experts",
+    "experts_per_token",
+    "d_expert",
+    "d_shared",
     "activation",
     "rope_theta",
     "rope_scaling",
@@ -56,10 +61,28 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
             continue;
         };
         let number = u32::try_from(idx).expect("layer counts are u32");
-        let mut row: Vec<Cell> = vec![idx.into()];
-        row.extend(mixer_cells(&layer.mixer));
-        row.insert(5, spec.n_features(idx).map(count).unwrap_or(Cell::Null));
-        row.insert(6, activation(&layer.ffn).into());
+        let MixerFacts {
+            kind,
+            heads,
+            kv_heads,
+            d_head,
+            rope_theta,
+            rope_scaling,
+        } = mixer_facts(&layer.mixer);
+        let mut row: Vec<Cell> = vec![
+            idx.into(),
+            kind.into(),
+            heads.into(),
+            kv_heads.into(),
+            d_head.into(),
+            spec.n_features(idx).map(count).unwrap_or(Cell::Null),
+        ];
+        row.extend(ffn_cells(&layer.ffn));
+        row.extend([
+            activation(&layer.ffn).into(),
+            rope_theta.into(),
+            rope_scaling.into(),
+        ]);
         let of_layer = |tensor: &&StoredTensor| match tensor.role {
             TensorRole::Layer(of, _) | TensorRole::Expert(of, _, _) => of == number,
             TensorRole::TokenEmbedding
@@ -86,31 +109,48 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
     Ok(rows)
 }
 
-/// `attention`, `heads`, `kv_heads`, `d_head`, `rope_theta`, `rope_scaling`.
-fn mixer_cells(mixer: &Mixer) -> Vec<Cell> {
-    let recurrent = |name: &str, heads: u32, key_heads: u32, d_key: u32| {
-        vec![
-            name.into(),
-            heads.into(),
-            key_heads.into(),
-            d_key.into(),
-            Cell::Null,
-            Cell::Null,
-        ]
+/// What the columns about a mixer say.
+pub(super) struct MixerFacts {
+    /// `full`, `window N`, `latent`, `kda` or `gated delta`.
+    pub(super) kind: String,
+    pub(super) heads: u32,
+    /// Heads of keys; latent attention makes a key for every query head.
+    pub(super) kv_heads: u32,
+    /// Width of a key.
+    pub(super) d_head: u32,
+    rope_theta: Option<f64>,
+    rope_scaling: Option<String>,
+}
+
+pub(super) fn mixer_facts(mixer: &Mixer) -> MixerFacts {
+    let recurrent = |kind: &str, heads: u32, kv_heads: u32, d_head: u32| MixerFacts {
+        kind: kind.to_owned(),
+        heads,
+        kv_heads,
+        d_head,
+        rope_theta: None,
+        rope_scaling: None,
     };
+    let scaling = |rope: Option<&RopeSpec>| rope.and_then(|rope| scaling_name(&rope.scaling));
     match mixer {
-        Mixer::Attention(spec) => attention_cells(spec),
-        Mixer::Mla(mla) => vec![
-            "latent".into(),
-            mla.n_heads.into(),
-            mla.n_heads.into(),
-            (mla.d_nope + mla.d_rope).into(),
-            mla.rope.as_ref().map(|rope| rope.theta).into(),
-            mla.rope
-                .as_ref()
-                .and_then(|rope| scaling_name(&rope.scaling))
-                .into(),
-        ],
+        Mixer::Attention(spec) => MixerFacts {
+            kind: spec
+                .window
+                .map_or("full".to_owned(), |window| format!("window {window}")),
+            heads: spec.n_heads,
+            kv_heads: spec.n_kv_heads,
+            d_head: spec.d_head,
+            rope_theta: spec.rope.as_ref().map(|rope| rope.theta),
+            rope_scaling: scaling(spec.rope.as_ref()),
+        },
+        Mixer::Mla(mla) => MixerFacts {
+            kind: "latent".to_owned(),
+            heads: mla.n_heads,
+            kv_heads: mla.n_heads,
+            d_head: mla.d_nope + mla.d_rope,
+            rope_theta: mla.rope.as_ref().map(|rope| rope.theta),
+            rope_scaling: scaling(mla.rope.as_ref()),
+        },
         Mixer::Kda(kda) => recurrent("kda", kda.n_heads, kda.n_heads, kda.d_head),
         Mixer::GatedDelta(delta) => recurrent(
             "gated delta",
@@ -121,22 +161,30 @@ fn mixer_cells(mixer: &Mixer) -> Vec<Cell> {
     }
 }
 
-fn attention_cells(spec: &AttentionSpec) -> Vec<Cell> {
-    let kind = spec
-        .window
-        .map_or("full".to_owned(), |window| format!("window {window}"));
-    let scaling = spec
-        .rope
-        .as_ref()
-        .and_then(|rope| scaling_name(&rope.scaling));
-    vec![
-        kind.into(),
-        spec.n_heads.into(),
-        spec.n_kv_heads.into(),
-        spec.d_head.into(),
-        spec.rope.as_ref().map(|rope| rope.theta).into(),
-        scaling.into(),
-    ]
+/// `ffn`, `experts`, `experts_per_token`, `d_expert`, `d_shared`.
+fn ffn_cells(ffn: &Ffn) -> [Cell; 5] {
+    match ffn {
+        Ffn::Gated(_) | Ffn::Plain(_) => [
+            "dense".into(),
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+        ],
+        Ffn::Moe(moe) => {
+            let kind = match &moe.parallel_dense {
+                None => "mixture",
+                Some(_) => "mixture beside dense",
+            };
+            [
+                kind.into(),
+                moe.n_experts.into(),
+                moe.n_active.into(),
+                moe.expert.d_mlp.into(),
+                moe.shared.as_ref().map(|shared| shared.ffn.d_mlp).into(),
+            ]
+        }
+    }
 }
 
 fn scaling_name(scaling: &RopeScaling) -> Option<String> {
@@ -156,7 +204,8 @@ fn activation(ffn: &Ffn) -> String {
     match ffn {
         Ffn::Gated(spec) => format!("{}, gated", name(spec)),
         Ffn::Plain(spec) => name(spec).to_owned(),
-        Ffn::Moe(moe) => format!("{}, {} experts", name(&moe.expert), moe.n_experts),
+        Ffn::Moe(moe) if ffn.is_gated() => format!("{}, gated", name(&moe.expert)),
+        Ffn::Moe(moe) => name(&moe.expert).to_owned(),
     }
 }
 

@@ -16,6 +16,7 @@ use super::bind::Binder;
 use super::filter::{Filter, Value, bind_filter, find_column};
 use super::refuse;
 use super::schema::{EDGES, FEATURES, FEATURES_NEAREST, Table, edge_column, feature_column};
+use crate::database::Database;
 use crate::error::DbError;
 use crate::exec::query_table::QueryTable;
 use crate::relations::Relation;
@@ -123,10 +124,7 @@ impl Binder<'_> {
         let db = self.database(*span)?;
         self.require_features(db, *span)?;
         let layer = self.layer(db, *layer)?;
-        let filter = filter
-            .as_ref()
-            .map(|expr| bind_filter(&FEATURES, expr))
-            .transpose()?;
+        let filter = self.feature_filter(db, &FEATURES, filter.as_ref())?;
         let columns = (0..FEATURES.columns.len()).collect();
         let (limit, limit_given) = self.limit(*limit)?;
         let nearest = None;
@@ -166,10 +164,7 @@ impl Binder<'_> {
             }
         };
         let columns = select_list(table, columns)?;
-        let filter = filter
-            .as_ref()
-            .map(|expr| bind_filter(table, expr))
-            .transpose()?;
+        let filter = self.feature_filter(db, table, filter.as_ref())?;
         let mut order = order_keys(table, order_by)?;
         if nearest.is_some() && order.is_empty() {
             order.push(OrderKey {
@@ -183,6 +178,24 @@ impl Binder<'_> {
             .map(|nearest| self.nearest(nearest))
             .transpose()?;
         self.features_plan(table, columns, layers, nearest, filter, order, limit)
+    }
+
+    /// A filter of features; a layer that the model has not is a mistake in it, not an empty answer.
+    fn feature_filter(
+        &self,
+        db: &Database,
+        table: &Table,
+        filter: Option<&Expr>,
+    ) -> Result<Option<Filter>, DbError> {
+        let Some(expr) = filter else {
+            return Ok(None);
+        };
+        let bound = bind_filter(table, expr)?;
+        let is_layer = |ident: &Ident| table.find(&ident.name) == Some(feature_column::LAYER);
+        for literal in compared_with(expr, &is_layer) {
+            self.layer_literal(db, literal)?;
+        }
+        Ok(Some(bound))
     }
 
     #[expect(
@@ -254,7 +267,12 @@ impl Binder<'_> {
         self.require_run(db, *span)?;
         let columns = select_list(&EDGES, columns)?;
         let order = order_keys(&EDGES, order_by)?;
-        for literal in filter.as_ref().map(relation_names).unwrap_or_default() {
+        let is_relation = |ident: &Ident| EDGES.find(&ident.name) == Some(edge_column::RELATION);
+        for literal in filter
+            .as_ref()
+            .map(|expr| compared_with(expr, &is_relation))
+            .unwrap_or_default()
+        {
             if let LiteralValue::Text(name) = &literal.value {
                 self.relation(name, literal.span)?;
             }
@@ -367,14 +385,15 @@ fn order_keys(table: &Table, keys: &[AstOrderKey]) -> Result<Vec<OrderKey>, DbEr
     Ok(list)
 }
 
-/// Every constant that a relation's name is compared with: one that names no relation is a mistake, not an empty answer.
-fn relation_names(expr: &Expr) -> Vec<&Literal> {
-    let is_relation = |ident: &Ident| EDGES.find(&ident.name) == Some(edge_column::RELATION);
+/// Every constant that a column is said to equal or not, or to lie between: where such a column has few values, one that
+/// is none of them is a mistake, not an empty answer.
+fn compared_with<'a>(expr: &'a Expr, is_column: &dyn Fn(&Ident) -> bool) -> Vec<&'a Literal> {
     match expr {
-        Expr::And { terms, span: _ } | Expr::Or { terms, span: _ } => {
-            terms.iter().flat_map(relation_names).collect()
-        }
-        Expr::Not { inner, span: _ } => relation_names(inner),
+        Expr::And { terms, span: _ } | Expr::Or { terms, span: _ } => terms
+            .iter()
+            .flat_map(|term| compared_with(term, is_column))
+            .collect(),
+        Expr::Not { inner, span: _ } => compared_with(inner, is_column),
         Expr::Compare {
             left,
             op: CompareOp::Eq | CompareOp::Ne,
@@ -383,7 +402,7 @@ fn relation_names(expr: &Expr) -> Vec<&Literal> {
         } => match (left, right) {
             (Operand::Column(column), Operand::Literal(literal))
             | (Operand::Literal(literal), Operand::Column(column))
-                if is_relation(column) =>
+                if is_column(column) =>
             {
                 vec![literal]
             }
@@ -397,7 +416,14 @@ fn relation_names(expr: &Expr) -> Vec<&Literal> {
             negated: _,
             items,
             span: _,
-        } if is_relation(column) => items.iter().collect(),
+        } if is_column(column) => items.iter().collect(),
+        Expr::Between {
+            column,
+            negated: _,
+            low,
+            high,
+            span: _,
+        } if is_column(column) => vec![low, high],
         Expr::Compare { .. }
         | Expr::In { .. }
         | Expr::Like { .. }

@@ -1,0 +1,26 @@
+//! Numbers of options, with messages that say what would be one.
+
+/// A whole number.
+pub(crate) fn whole(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| "expected a whole number from 0".to_owned())
+}
+
+/// A number of things of which there must be one at least.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        Ok(_) | Err(_) => Err("expected a whole number from 1".to_owned()),
+    }
+}
+
+/// The seed of a random generator.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
+}
+
+/// A number, whose range is the business of what takes it.
+pub(crate) fn number(text: &str) -> Result<f32, String> {
+    text.parse().map_err(|_| "expected a number".to_owned())
+}

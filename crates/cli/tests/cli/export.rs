@@ -1,0 +1,209 @@
+//! What `export` and `quantize` tell about the files they write, and what is left when they cannot.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{larql, larql_in_shell, reference};
+
+/// The notes of a command that writes a model.
+fn notes(args: &[&str]) -> Vec<String> {
+    let made = larql(args.iter().chain(&["--format", "json"])).json();
+    made["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|note| note.as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn count(notes: &[String], text: &str) -> usize {
+    notes.iter().filter(|note| note.contains(text)).count()
+}
+
+fn path(dir: &tempfile::TempDir, name: &str) -> String {
+    dir.path().join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_model_without_a_tokenizer_gives_files_without_vocabulary_and_says_so_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gguf, q8, vindex) = (
+        path(&dir, "a.gguf"),
+        path(&dir, "q8.gguf"),
+        path(&dir, "a.vindex"),
+    );
+    let llama = reference("llama");
+    for args in [
+        &["export", &llama, "--to", "gguf", "-o", &gguf][..],
+        &["quantize", &llama, "q8_0", "-o", &q8],
+    ] {
+        let notes = notes(args);
+        assert_eq!(count(&notes, "no vocabulary"), 1, "{notes:?}");
+    }
+    larql(["extract", &llama, "-o", &vindex, "--format", "json"]).json();
+    for (model, name) in [(&gguf, "of-gguf"), (&vindex, "of-vindex")] {
+        let out = path(&dir, name);
+        let notes = notes(&["export", model, "--to", "safetensors", "-o", &out]);
+        assert_eq!(count(&notes, "no tokenizer files"), 1, "{notes:?}");
+    }
+}
+
+#[test]
+fn matrices_that_a_type_rounds_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = path(&dir, "a.gguf");
+    larql([
+        "export",
+        &reference("gpt2"),
+        "--to",
+        "gguf",
+        "-o",
+        &gguf,
+        "--quiet",
+    ])
+    .run();
+    let rounded = |dtype: &str| {
+        let out = path(&dir, dtype);
+        notes(&[
+            "export",
+            &gguf,
+            "--to",
+            "safetensors",
+            "-o",
+            &out,
+            "--dtype",
+            dtype,
+        ])
+    };
+    // The fixture holds bfloat16 values; some of them are too small to be exact in half precision.
+    assert_eq!(
+        count(&rounded("float16"), "14 of 18 matrices are rounded"),
+        1
+    );
+    assert_eq!(count(&rounded("bfloat16"), "rounded"), 0);
+    assert_eq!(count(&rounded("float32"), "rounded"), 0);
+}
+
+#[test]
+fn decoding_to_float32_needs_no_permission_and_rounding_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let q8 = path(&dir, "q8.gguf");
+    let source = reference("gpt2");
+    larql(["quantize", &source, "q8_0", "-o", &q8, "--format", "json"]).json();
+    let out = path(&dir, "f32.gguf");
+    larql(["quantize", &q8, "f32", "-o", &out, "--format", "json"]).json();
+    let types = larql(["show", &out, "--format", "json"]).json()["stored_types"].clone();
+    assert_eq!(
+        types.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["F32"]
+    );
+    for (mix, hint) in [
+        (
+            "bf16",
+            "f32 holds the decoded values exactly; pass --requantize to have them rounded to bf16",
+        ),
+        (
+            "q4_0",
+            "quantize from the original weights, or pass --requantize to add the second error to the first",
+        ),
+    ] {
+        let out = path(&dir, "refused");
+        for args in [
+            &["quantize", &q8, mix, "-o", &out][..],
+            &["extract", &q8, "-o", &out, "--quant", mix],
+        ] {
+            let ran = larql(args.iter().chain(&["--format", "json"])).run();
+            assert_eq!((ran.code, ran.error()["hint"].as_str()), (1, Some(hint)));
+            assert!(!Path::new(&out).exists());
+        }
+    }
+}
+
+#[test]
+fn tensors_of_the_source_are_counted_once_however_many_matrices_they_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    for (family, level, used, pieces, left_out) in [
+        ("gpt-oss", "all", 71, 199, 0),
+        ("gpt2", "inference", 52, 68, 0),
+        ("phi3", "browse", 19, 23, 8),
+    ] {
+        let out = path(&dir, family);
+        let made = larql([
+            "extract",
+            &reference(family),
+            "-o",
+            &out,
+            "--level",
+            level,
+            "--format",
+            "json",
+        ])
+        .json();
+        let number = |name: &str| made[name].as_u64().unwrap();
+        let counts = [number("used"), number("pieces"), number("left_out")];
+        assert_eq!(counts, [used, pieces, left_out], "{family}");
+        assert_eq!(number("source_tensors"), used + left_out, "{family}");
+    }
+}
+
+#[test]
+fn the_highest_level_has_none_above_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (vindex, out) = (path(&dir, "a.vindex"), path(&dir, "a"));
+    let llama = reference("llama");
+    larql(["extract", &llama, "-o", &vindex, "--level", "inference"]).run();
+    let ran = larql([
+        "export",
+        &vindex,
+        "--to",
+        "safetensors",
+        "-o",
+        &out,
+        "--format",
+        "json",
+    ])
+    .run();
+    assert_eq!(
+        (ran.code, ran.error()["hint"].as_str()),
+        (1, Some("extract llama again with --level all"))
+    );
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_said_to_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = path(&dir, "a.gguf");
+    let llama = reference("llama");
+    larql(["export", &llama, "--to", "gguf", "-o", &gguf, "--quiet"]).run();
+    let whole = fs::read(&gguf).unwrap();
+    for n in [10, 500, whole.len() / 2, whole.len() - 1] {
+        fs::write(&gguf, &whole[..n]).unwrap();
+        let ran = larql(["show", &gguf, "--format", "json"]).run();
+        let hint = ran.error()["hint"].as_str().unwrap_or("none").to_owned();
+        assert!(ran.code == 1 && hint.contains("cut off"), "{n}: {ran:?}");
+    }
+}
+
+/// Runs into the limit on the size of files, which ends a process that has not prepared for it.
+#[cfg(unix)]
+#[test]
+fn a_limit_on_file_sizes_is_an_error_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let llama = reference("llama");
+    for args in [
+        &["extract", &llama, "-o", "a.vindex"][..],
+        &["export", &llama, "--to", "gguf", "-o", "a.gguf"],
+        &["quantize", &llama, "f32", "-o", "f32.gguf"],
+    ] {
+        let ran = larql_in_shell("ulimit -f 100", args.iter().chain(&["--format", "json"]))
+            .dir(dir.path())
+            .run();
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{ran:?}");
+        let error = ran.error();
+        assert!(
+            error["hint"].as_str().unwrap().contains("ulimit -f"),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{args:?}");
+    }
+}
