@@ -24,8 +24,13 @@ pub(super) fn shard_paths(path: &Path, metadata: &Metadata) -> Result<Option<Vec
         .and_then(|name| name.to_str())
         .and_then(shard_name);
     match (by_key, by_name) {
-        (None | Some(0 | 1), None) => Ok(None),
-        (None | Some(0 | 1), Some((_, 1))) => Ok(None),
+        (None | Some(0 | 1), None | Some((_, 1))) => {
+            // One file, which must not call itself a later shard of something.
+            match metadata.u64(NO_KEY)? {
+                Some(found) if found > 0 => Err(mismatch(path, NO_KEY, 0, Some(found))),
+                Some(_) | None => Ok(None),
+            }
+        }
         (Some(n_shards), None) => Err(Error::ShardFileName {
             path: path.to_path_buf(),
             n_shards,
