@@ -12,7 +12,7 @@ use crate::numbers;
 ///
 /// MODEL is always a vindex, a `.gguf` file, a Hugging Face checkpoint folder, or `hf://org/repo` on the Hugging Face Hub.
 /// Data goes to stdout; progress, notes and errors go to stderr.
-/// Exit codes: 0 done, 1 the request cannot be met (the message says why), 2 failure.
+/// Exit codes: 0 done, 1 the request cannot be met (the message says why), 2 failure, 130 ended by Ctrl-C.
 #[derive(Debug, Parser)]
 #[command(name = "larql", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -84,7 +84,7 @@ pub(crate) struct FastByDefault {
 pub(crate) enum Command {
     /// Guided tour on the model that comes with the program
     Demo(DemoArgs),
-    /// Make a vindex of a checkpoint; prints what became of every tensor
+    /// Make a vindex of a checkpoint; accounts for every tensor, by name in JSON
     Extract(ExtractArgs),
     /// Write a model as a GGUF file or a Hugging Face folder
     Export(ExportArgs),

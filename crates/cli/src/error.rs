@@ -17,6 +17,8 @@ use larql_models::tokenizer::TokenizerError;
 use larql_vindex::VindexError;
 use serde::Serialize;
 
+use crate::interrupt::EXIT_INTERRUPTED;
+
 /// Kind of every end by Ctrl-C.
 const INTERRUPTED: &str = "interrupted";
 
@@ -133,9 +135,10 @@ impl CliError {
         self.kind == INTERRUPTED
     }
 
-    /// 1 if the user can do something about it, 2 if not.
+    /// 1 if the user can do something about it, 2 if not; that of the signal if Ctrl-C ended it.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.class {
+            _ if self.is_interrupted() => EXIT_INTERRUPTED,
             Class::Request => 1,
             Class::Failure => 2,
         }
@@ -268,7 +271,17 @@ impl From<TokenizerError> for CliError {
 impl From<ModelError> for CliError {
     fn from(error: ModelError) -> Self {
         let shown = Self::from_chain(model_kind(&error), &error);
-        shown.with_hint(model_hint(&error))
+        let shown = shown.with_hint(model_hint(&error));
+        match error {
+            // The list is what would work, so it is the hint.
+            ModelError::UnknownModelType {
+                origin, model_type, ..
+            } => Self {
+                message: format!("{origin}: unknown model type `{model_type}`"),
+                ..shown
+            },
+            _ => shown,
+        }
     }
 }
 
@@ -292,7 +305,15 @@ impl From<ChatError> for CliError {
             ChatError::NoTemplate => "no_chat_template".to_owned(),
             other => format!("chat_{}", variant(other)),
         };
-        Self::from_chain(kind, &error).with_hint(hint)
+        let shown = Self::from_chain(kind, &error).with_hint(hint);
+        match error {
+            // The template's own words do not say who speaks.
+            ChatError::Raised { message } => Self {
+                message: format!("the model's chat template refuses this conversation: {message}"),
+                ..shown
+            },
+            _ => shown,
+        }
     }
 }
 
@@ -396,13 +417,10 @@ fn model_hint(error: &ModelError) -> Option<String> {
     match error {
         ModelError::Container(inner) => container_hint(inner),
         ModelError::NotAModel { .. } => Some(
-            "MODEL is a vindex, a .gguf file or a folder with config.json and safetensors"
+            "name the folder that config.json itself lies in, the .gguf file, or a vindex that `larql extract` made"
                 .to_owned(),
         ),
-        ModelError::NoTokenizer { .. } => Some(
-            "put the model's tokenizer.json and tokenizer_config.json beside its config.json"
-                .to_owned(),
-        ),
+        ModelError::UnknownModelType { known, .. } => Some(format!("known: {known}")),
         ModelError::QuantizedFolder { .. } => Some(
             "take the checkpoint it was made from, or a GGUF of the model".to_owned(),
         ),
@@ -410,7 +428,7 @@ fn model_hint(error: &ModelError) -> Option<String> {
             "quantize from the original weights, or pass --requantize to add the second error to the first"
                 .to_owned(),
         ),
-        _ => None,
+        other => other.hint(),
     }
 }
 
@@ -438,6 +456,9 @@ fn db_hint(error: &DbError) -> Option<String> {
             (scheme.len() > 1).then(|| format!("`{scheme}:` addresses are not opened here; give the path of a local file or folder"))
         }
         DbError::Query { hint, .. } => hint.clone(),
+        DbError::Golden { .. } => Some(
+            "a reference run belongs to one checkpoint: make the file from this one".to_owned(),
+        ),
         DbError::NoModel => Some("open one with `USE \"PATH\"`, or with --vindex".to_owned()),
         DbError::Parse(parse) => parse.hint(),
         _ => None,
@@ -494,6 +515,18 @@ mod tests {
             CliError::from(io(io::ErrorKind::StorageFull)).exit_code(),
             2
         );
+    }
+
+    #[test]
+    fn every_end_by_ctrl_c_has_the_code_of_the_signal() {
+        for error in [
+            CliError::from(EngineError::Interrupted),
+            CliError::from(DbError::Engine(EngineError::Interrupted)),
+            CliError::from(VindexError::Interrupted { stage: "weights" }),
+            CliError::from(HubError::Interrupted),
+        ] {
+            assert_eq!((error.exit_code(), error.is_interrupted()), (130, true));
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) const STATEMENTS: &[StatementHelp] = &[
     },
     StatementHelp {
         name: "SHOW LAYERS",
-        syntax: "SHOW LAYERS [[RANGE] a-b]",
+        syntax: "SHOW LAYERS [n | [RANGE] a-b]",
         meaning: "the layers and what each consists of",
         example: "SHOW LAYERS 0-3;",
     },

@@ -26,7 +26,7 @@ pub(crate) fn outlive_file_size_limit() {
 pub(crate) fn outlive_file_size_limit() {}
 
 /// Exit code of a program that was interrupted, as shells know it.
-const EXIT_INTERRUPTED: i32 = 130;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// Two presses closer than this mean that the first was not enough.
 const IMPATIENCE: Duration = Duration::from_secs(2);
 
@@ -59,7 +59,7 @@ impl Interrupts {
             let now = Instant::now();
             let again = last.is_some_and(|last| now.duration_since(last) < IMPATIENCE);
             if again || !working.load(Ordering::SeqCst) {
-                std::process::exit(EXIT_INTERRUPTED);
+                std::process::exit(EXIT_INTERRUPTED.into());
             }
             last = Some(now);
             flag.raise();

@@ -24,9 +24,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ColorChoice, CommandFactory, FromArgMatches};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, ValueEnum};
 
-use crate::args::{Cli, Command, Format};
+use crate::args::{Cli, Command, ExportFormat, Format};
 use crate::context::Context;
 use crate::env::Environment;
 use crate::error::CliError;
@@ -107,7 +107,7 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
 
 /// Help and version are answers; anything else is a request that cannot be met, in the form that was asked for.
 fn usage(mut error: clap::Error, arguments: &[OsString]) -> ExitCode {
-    let tip = model_tip(&error);
+    let tip = model_tip(&error).or_else(|| export_tip(&error));
     if let Some(tip) = &tip {
         let tips = ContextValue::StyledStrs(vec![tip.into()]);
         error.insert(ContextKind::Suggested, tips);
@@ -136,6 +136,24 @@ fn usage(mut error: clap::Error, arguments: &[OsString]) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// Where the kind of files that `export` writes is said, which is not `--format`.
+fn export_tip(error: &clap::Error) -> Option<String> {
+    let (Some(ContextValue::String(option)), Some(ContextValue::String(value))) = (
+        error.get(ContextKind::InvalidArg),
+        error.get(ContextKind::InvalidValue),
+    ) else {
+        return None;
+    };
+    let is_kind = ExportFormat::value_variants()
+        .iter()
+        .filter_map(ValueEnum::to_possible_value)
+        .any(|kind| kind.matches(value, true));
+    (option.starts_with("--format") && is_kind).then(|| {
+        let value = value.to_lowercase();
+        format!("`larql export MODEL --to {value} -o OUT` writes such files; `--format` is the form of what is printed")
+    })
 }
 
 /// What to do in place of an option for the model, which other programs have and most commands here have not.

@@ -3,6 +3,7 @@
 //! Commands never print on their own. What they hand over here decides its stream, and the user's options its form.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -25,12 +26,18 @@ const SPINNER_PERIOD: Duration = Duration::from_millis(120);
 pub(crate) struct Printer {
     format: Format,
     quiet: bool,
+    /// Notes that were printed: one that holds for several results is told once.
+    told: RefCell<HashSet<String>>,
 }
 
 impl Printer {
     /// A printer for the user's options.
     pub(crate) fn new(format: Format, quiet: bool) -> Self {
-        Self { format, quiet }
+        Self {
+            format,
+            quiet,
+            told: RefCell::default(),
+        }
     }
 
     /// The form of the data.
@@ -133,16 +140,32 @@ impl Printer {
         rows.notes.iter().try_for_each(|note| self.note(note))
     }
 
-    /// Something to know about the result, on stderr unless quiet.
+    /// Something to know about the result, on stderr unless quiet or told before.
     ///
     /// # Errors
     /// If stderr refuses it.
     pub(crate) fn note(&self, text: &str) -> Result<(), CliError> {
+        if !self.told.borrow_mut().insert(text.to_owned()) {
+            return Ok(());
+        }
+        self.remark(text)
+    }
+
+    /// The same about one of several results, however often it is said.
+    ///
+    /// # Errors
+    /// If stderr refuses it.
+    pub(crate) fn remark(&self, text: &str) -> Result<(), CliError> {
         if self.quiet {
             Ok(())
         } else {
             to_stderr(&format!("note: {}", table::printable(text)))
         }
+    }
+
+    /// Lets notes be told again: what comes answers another request.
+    pub(crate) fn forget_notes(&self) {
+        self.told.borrow_mut().clear();
     }
 
     /// What is going on, on stderr unless quiet.

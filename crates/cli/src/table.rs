@@ -66,7 +66,8 @@ fn io_error(error: csv::Error) -> io::Error {
     }
 }
 
-fn text(cell: &Cell) -> String {
+/// A value in a table.
+pub(crate) fn text(cell: &Cell) -> String {
     match cell {
         Cell::Null => ABSENT.to_owned(),
         Cell::Integer(n) => n.to_string(),

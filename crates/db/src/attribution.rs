@@ -28,6 +28,7 @@ struct CapturedLayer {
     mlp_pre: Vec<f32>,
     mlp_post: Vec<f32>,
     mlp_out_raw: Vec<f32>,
+    expert_weights: Vec<f32>,
 }
 
 /// A part of the model that wrote to a logit.
@@ -69,6 +70,11 @@ impl Capture {
     pub fn mlp_post(&self, layer: usize) -> &[f32] {
         &self.layers[layer].mlp_post
     }
+
+    /// What the router gave each expert, `[n_experts]`, 0 where it did not run; empty in layers without experts.
+    pub fn expert_weights(&self, layer: usize) -> &[f32] {
+        &self.layers[layer].expert_weights
+    }
 }
 
 impl Tap for Capture {
@@ -78,6 +84,7 @@ impl Tap for Capture {
             | TapPoint::AttnOutRaw
             | TapPoint::MlpPre
             | TapPoint::MlpPost
+            | TapPoint::MoeWeights
             | TapPoint::MlpOutRaw => true,
             TapPoint::ResidPost => layer + 1 == self.layers.len(),
             TapPoint::ResidPre
@@ -88,7 +95,6 @@ impl Tap for Capture {
             | TapPoint::AttnOut
             | TapPoint::ResidMid
             | TapPoint::MlpIn
-            | TapPoint::MoeWeights
             | TapPoint::MlpOut
             | TapPoint::FinalNorm
             | TapPoint::Logits => false,
@@ -112,6 +118,7 @@ impl Tap for Capture {
             TapPoint::MlpPre => self.layers[layer].mlp_pre = kept,
             TapPoint::MlpPost => self.layers[layer].mlp_post = kept,
             TapPoint::MlpOutRaw => self.layers[layer].mlp_out_raw = kept,
+            TapPoint::MoeWeights => self.layers[layer].expert_weights = kept,
             TapPoint::ResidPost => self.final_resid = kept,
             other => return Err(format!("{} was not asked for", other.name())),
         }

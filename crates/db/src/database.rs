@@ -143,6 +143,18 @@ impl Database {
         self.checkpoint.as_ref().map_or(&[], Checkpoint::ignored)
     }
 
+    /// Tensors of the files that the forward pass needs; one may hold the matrices of many experts.
+    ///
+    /// # Errors
+    /// If the weights of the vindex cannot be read.
+    pub fn n_tensors(&self) -> Result<usize, DbError> {
+        match (&self.checkpoint, &self.source) {
+            (Some(checkpoint), _) => Ok(checkpoint.layouts().len()),
+            (None, Source::Checkpoint) => Ok(0),
+            (None, Source::Vindex(vindex)) => Ok(vindex.contents()?.layouts().len()),
+        }
+    }
+
     /// Elements and bytes of what is inside, by stored type.
     ///
     /// # Errors

@@ -4,13 +4,15 @@
 //! carried an answer come from the pass that gave it. Features whose gate merely matches the entity's embedding seldom
 //! fire, so they are listed apart and unlabelled.
 
-use std::fmt::Write;
 use std::ops::RangeInclusive;
 
 use larql_engine::Runtime;
 use larql_kernels::decode_row;
+use larql_models::ModelSpec;
+use larql_models::spec::Ffn;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 
+use crate::address::{address_cells, feature_label, has_experts};
 use crate::ask::{Asked, NO_ENTITY, Scored, ask, without_entity};
 use crate::attribution::{Contribution, Part, attribute};
 use crate::database::Database;
@@ -20,6 +22,7 @@ use crate::plan::{DescribePlan, Detail};
 use crate::progress::{OnProgress, Progress};
 use crate::relations::Relation;
 use crate::rows::{Cell, Rows};
+use crate::token::token_word;
 
 /// Parts named beside an answer.
 const CARRIERS_BESIDE: usize = 3;
@@ -32,7 +35,7 @@ const TOKENS_SHOWN: usize = 5;
 /// Answers that gain less than this over the prompt without an entity do not depend on it, in nats.
 const LIFT_MIN: f64 = std::f64::consts::LN_2;
 /// Columns of every row; which are filled depends on `kind`.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 16] = [
     "kind",
     "relation",
     "rank",
@@ -44,6 +47,9 @@ const COLUMNS: [&str; 13] = [
     "carried_by",
     "layer",
     "part",
+    "ffn",
+    "expert",
+    "neuron",
     "logit_contribution",
     "gate_dot",
 ];
@@ -133,7 +139,7 @@ pub fn describe(
     blocks.sort_by(|a, b| b.information().total_cmp(&a.information()));
     let mut rows = Rows::new(&COLUMNS);
     for block in &blocks {
-        answer_rows(&mut rows, plan, block);
+        answer_rows(&mut rows, db.spec(), plan, block);
     }
     rows.note(probed(runtime));
     if let Some(note) = idle_note(&blocks) {
@@ -143,6 +149,9 @@ pub fn describe(
         Detail::Brief => keep_answer_columns(&mut rows),
         Detail::Normal | Detail::Verbose => {
             match_rows(db, runtime, plan, &mut rows, on_progress)?;
+            if !has_experts(db.spec()) {
+                drop_address_columns(&mut rows);
+            }
             rows.note(
                 "carried_by: direct contributions to the logit of the answer's first token; embedding_match: gates near \
                  the entity's embedding, not executed and not labelled",
@@ -160,6 +169,18 @@ fn keep_answer_columns(rows: &mut Rows) {
         .expect("it is one of the columns");
     rows.columns.truncate(evidence);
     rows.rows.iter_mut().for_each(|row| row.truncate(evidence));
+}
+
+/// Drops the columns that say no more than the feature's number where no layer has experts.
+fn drop_address_columns(rows: &mut Rows) {
+    let first = COLUMNS
+        .iter()
+        .position(|&name| name == "ffn")
+        .expect("it is one of the columns");
+    rows.columns.drain(first..first + 3);
+    rows.rows.iter_mut().for_each(|row| {
+        row.drain(first..first + 3);
+    });
 }
 
 /// What was found for one relation.
@@ -265,7 +286,7 @@ fn carriers(
     Ok(parts)
 }
 
-fn answer_rows(rows: &mut Rows, plan: &DescribePlan, block: &Block<'_>) {
+fn answer_rows(rows: &mut Rows, spec: &ModelSpec, plan: &DescribePlan, block: &Block<'_>) {
     let Block {
         relation,
         asked,
@@ -273,7 +294,7 @@ fn answer_rows(rows: &mut Rows, plan: &DescribePlan, block: &Block<'_>) {
         carriers,
     } = block;
     for (rank, (scored, lift)) in asked.answers.iter().zip(lifts).enumerate() {
-        let beside = (rank == 0 && !carriers.is_empty()).then(|| beside(carriers));
+        let beside = (rank == 0 && !carriers.is_empty()).then(|| beside(spec, carriers));
         rows.push(row("answer", relation, |column| match column {
             "rank" => (rank + 1).into(),
             "target" => scored.text.as_str().into(),
@@ -295,10 +316,15 @@ fn answer_rows(rows: &mut Rows, plan: &DescribePlan, block: &Block<'_>) {
                 template_row(rows, relation, asked, i, &prompt.template);
             }
             for part in carriers {
+                let ffn = &spec.layers[part.layer].ffn;
+                let [of, expert, neuron] = part_cells(ffn, part.part);
                 rows.push(row("carrier", relation, |column| match column {
                     "target" => asked.answers[0].text.as_str().into(),
                     "layer" => part.layer.into(),
-                    "part" => part_name(part.part).into(),
+                    "part" => part_name(ffn, part.part).into(),
+                    "ffn" => of.clone(),
+                    "expert" => expert.clone(),
+                    "neuron" => neuron.clone(),
                     "logit_contribution" => rounded(part.logit),
                     _ => Cell::Null,
                 }));
@@ -342,24 +368,24 @@ fn match_rows(
     for (layer, feature, gate_dot) in embedding_matches(db, runtime, &plan.entity, layers)? {
         let tokens = feature_tokens(db, runtime, layer, &[feature], TOKENS_SHOWN, on_progress)?;
         let tokenizer = db.tokenizer()?;
-        let mut text = String::new();
-        for (id, _) in tokens.iter().flatten() {
-            let token = tokenizer.token_text(*id).unwrap_or_default();
-            write!(
-                text,
-                "{}{}",
-                if text.is_empty() { "" } else { " | " },
-                token.trim()
-            )
-            .expect("strings take text");
-        }
-        let mut cells = vec![Cell::Null; COLUMNS.len()];
-        cells[0] = "embedding_match".into();
-        cells[3] = text.into();
-        cells[9] = layer.into();
-        cells[10] = part_name(Part::Feature(feature)).into();
-        cells[12] = rounded(f64::from(gate_dot));
-        rows.push(cells);
+        let words: Vec<String> = tokens
+            .iter()
+            .flatten()
+            .map(|(id, _)| token_word(tokenizer, *id))
+            .collect();
+        let ffn = &db.spec().layers[layer].ffn;
+        let [of, expert, neuron] = address_cells(ffn, feature);
+        rows.push(filled(|column| match column {
+            "kind" => "embedding_match".into(),
+            "target" => words.join(" | ").into(),
+            "layer" => layer.into(),
+            "part" => feature_label(ffn, feature).into(),
+            "ffn" => of.clone(),
+            "expert" => expert.clone(),
+            "neuron" => neuron.clone(),
+            "gate_dot" => rounded(f64::from(gate_dot)),
+            _ => Cell::Null,
+        }));
     }
     Ok(())
 }
@@ -407,38 +433,44 @@ fn embedding_matches(
 
 /// A row of the relation's block, filled by column name.
 fn row(kind: &str, relation: &Relation, fill: impl Fn(&str) -> Cell) -> Vec<Cell> {
-    COLUMNS
-        .iter()
-        .map(|&column| match column {
-            "kind" => kind.into(),
-            "relation" => relation.name.as_str().into(),
-            other => fill(other),
-        })
-        .collect()
+    filled(|column| match column {
+        "kind" => kind.into(),
+        "relation" => relation.name.as_str().into(),
+        other => fill(other),
+    })
+}
+
+/// A row filled by column name.
+fn filled(fill: impl Fn(&str) -> Cell) -> Vec<Cell> {
+    COLUMNS.iter().map(|&column| fill(column)).collect()
 }
 
 /// The largest parts, in one line.
-fn beside(parts: &[Contribution]) -> String {
+fn beside(spec: &ModelSpec, parts: &[Contribution]) -> String {
     let shown: Vec<String> = parts
         .iter()
         .take(CARRIERS_BESIDE)
         .map(|part| {
-            format!(
-                "L{} {} {:+.2}",
-                part.layer,
-                part_name(part.part),
-                part.logit
-            )
+            let name = part_name(&spec.layers[part.layer].ffn, part.part);
+            format!("L{} {name} {:+.2}", part.layer, part.logit)
         })
         .collect();
     shown.join(", ")
 }
 
-/// How a part is written: `F12` is a feature, `H3` a head.
-pub(crate) fn part_name(part: Part) -> String {
+/// How a part is written: `F12` is a feature, `E3/N12` one of an expert, `H3` a head.
+fn part_name(ffn: &Ffn, part: Part) -> String {
     match part {
-        Part::Feature(feature) => format!("F{feature}"),
+        Part::Feature(feature) => feature_label(ffn, feature),
         Part::Head(head) => format!("H{head}"),
+    }
+}
+
+/// `ffn`, `expert` and `neuron` of a part.
+fn part_cells(ffn: &Ffn, part: Part) -> [Cell; 3] {
+    match part {
+        Part::Feature(feature) => address_cells(ffn, feature),
+        Part::Head(_) => [Cell::Null, Cell::Null, Cell::Null],
     }
 }
 

@@ -27,8 +27,10 @@ pub struct GenerateOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model ended it, or a stop text came.
+    /// The model ended it.
     Stop,
+    /// A stop text came.
+    StopText,
     /// As many tokens as asked for.
     Length,
     /// The context is full.
@@ -64,7 +66,7 @@ pub fn generate(
     let mut stream = tokenizer.stream();
     let mut tokens = Vec::new();
     let mut logits = prefill(db, runtime, state, prompt)?;
-    let finish_reason = loop {
+    let mut finish_reason = loop {
         if tokens.len() >= options.max_tokens {
             break FinishReason::Length;
         }
@@ -76,7 +78,7 @@ pub fn generate(
         if let Some(piece) = stream.push(next)
             && text.push(&piece, on_text)
         {
-            break FinishReason::Stop;
+            break FinishReason::StopText;
         }
         if tokens.len() == options.max_tokens {
             continue;
@@ -98,7 +100,9 @@ pub fn generate(
     };
     if !text.is_stopped() {
         let tail = stream.flush();
-        if !text.push(&tail, on_text) {
+        if text.push(&tail, on_text) {
+            finish_reason = FinishReason::StopText;
+        } else {
             text.release(on_text);
         }
     }

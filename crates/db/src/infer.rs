@@ -8,7 +8,8 @@ use crate::describe::rounded;
 use crate::error::DbError;
 use crate::generate::{Growing, prefill, step_each};
 use crate::plan::InferPlan;
-use crate::rows::{Cell, Rows};
+use crate::rows::{Cell, Rows, counted};
+use crate::token::lone_token;
 
 /// Answers an `INFER`.
 ///
@@ -34,7 +35,7 @@ pub fn infer(db: &Database, runtime: &mut Runtime, plan: &InferPlan) -> Result<R
         rows.push(vec![
             (rank + 1).into(),
             (*id).into(),
-            tokenizer.token_text(*id).into(),
+            lone_token(tokenizer, *id).into(),
             rounded(f64::from(*logit)),
             rounded(log_probs[*id as usize].exp()),
             text,
@@ -46,9 +47,9 @@ pub fn infer(db: &Database, runtime: &mut Runtime, plan: &InferPlan) -> Result<R
         rows.rows.iter_mut().for_each(|row| row.truncate(text));
     }
     rows.note(format!(
-        "profile {}; {} prompt tokens",
+        "profile {}; {}",
         runtime.profile().name(),
-        prompt.len()
+        counted(prompt.len(), "prompt token")
     ));
     Ok(rows)
 }

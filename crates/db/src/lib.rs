@@ -5,6 +5,7 @@
 //! Cost: opening reads headers; weights stay mapped until a statement runs them.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod ask;
 pub mod attribution;
 pub mod bench;
@@ -12,6 +13,7 @@ pub mod database;
 pub mod describe;
 pub mod error;
 mod exec;
+pub mod facts;
 pub mod features;
 pub mod generate;
 pub mod infer;
@@ -21,6 +23,7 @@ pub mod progress;
 pub mod relations;
 pub mod rows;
 pub mod session;
+pub mod token;
 pub mod walk;
 
 pub use database::Database;

@@ -54,6 +54,11 @@ impl Rows {
     }
 }
 
+/// A number of things, in words: `1 token`, `2 tokens`.
+pub fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())

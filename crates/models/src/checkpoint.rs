@@ -20,6 +20,7 @@ use crate::layout::{Form, Layout, Names, Run, arrange};
 use crate::roles::{Needed, StoredValue, TensorRole, needed_tensors};
 use crate::spec::ModelSpec;
 use crate::stored::{Piece, StoredRows, StoredTensor, gather, row_bytes};
+use crate::strict_json;
 use crate::to_gguf::GgufContent;
 use crate::tokenizer::{
     GgufTokenizer, GgufVocab, HfTokenizerConfig, HfTokenizerFiles, Tokenizer, TokenizerError,
@@ -745,15 +746,61 @@ pub(crate) fn spec_from_config(
             }
         }
     }
+    own_code(&outer, model_type)?;
     match outer.object("text_config")? {
         None => (family.from_config)(&RawConfig::new(origin, config)),
         Some(text) => {
             agrees_outside(&outer, &text, family)?;
             let mut spec = (family.from_config)(&text)?;
+            only_inside(&outer, &text, family, &spec)?;
             spec.head.tied = outer.bool_or("tie_word_embeddings", spec.head.tied)?;
             Ok(spec)
         }
     }
+}
+
+/// Refuses files that bring code of their own for a class that is not the one of their `model_type`.
+fn own_code(config: &RawConfig<'_>, model_type: &str) -> Result<(), ModelError> {
+    let Some(code) = config.get("auto_map") else {
+        return Ok(());
+    };
+    let names = config.opt_strings("architectures")?.unwrap_or_default();
+    let is_known = |name: &&str| families::is_class_of(model_type, name);
+    if !names.is_empty() && names.iter().all(is_known) {
+        return Ok(());
+    }
+    let class = match names.as_slice() {
+        [] => "the class".to_owned(),
+        names => names.join(", "),
+    };
+    let expected =
+        format!("no key, as {class} is code of the files' own and not the class of {model_type}");
+    Err(config.bad("auto_map", code, &expected))
+}
+
+/// Refuses a fact beside `text_config` that the model would be another with, were it inside: there a default is used.
+fn only_inside(
+    outer: &RawConfig<'_>,
+    text: &RawConfig<'_>,
+    family: &Family,
+    spec: &ModelSpec,
+) -> Result<(), ModelError> {
+    let inside: Map<String, Value> = text
+        .entries()
+        .map(|(key, value)| (key.to_owned(), value.clone()))
+        .collect();
+    for (key, value) in outer.facts().filter(|(key, _)| !inside.contains_key(*key)) {
+        let mut both = inside.clone();
+        both.insert(key.to_owned(), value.clone());
+        match (family.from_config)(&RawConfig::new("", &both)) {
+            Ok(other) if other != *spec => {
+                return Err(outer.bad(key, value, "this key in text_config, or nowhere"));
+            }
+            // A key that the family does not know is none of the model's facts.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a nested configuration of another model than the outer one, or a fact of it that stands outside too and is another
@@ -792,6 +839,16 @@ fn spec_from_gguf(origin: &str, file: &GgufFile) -> Result<ModelSpec, ModelError
     let arch = metadata
         .str("general.architecture")?
         .ok_or_else(|| missing("general.architecture"))?;
+    if let Some(kind) = metadata.str("general.type")?
+        && kind != "model"
+    {
+        return Err(ModelError::BadKey {
+            origin: origin.to_owned(),
+            key: "general.type".to_owned(),
+            got: kind.to_owned(),
+            expected: "model".to_owned(),
+        });
+    }
     let family = families::by_gguf_arch(origin, arch)?;
     let embedding_name = "token_embd.weight".to_owned();
     let embedding = file
@@ -876,7 +933,7 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, ModelError>
 }
 
 fn object_of(path: &Path, text: &[u8]) -> Result<Map<String, Value>, ModelError> {
-    serde_json::from_slice(text).map_err(|source| ModelError::Json {
+    strict_json::object(text).map_err(|source| ModelError::Json {
         path: path.to_owned(),
         source,
     })

@@ -4,51 +4,15 @@
 //! the forward pass alone. `null` counts as absent where a class takes it for that; for other keys it is refused, as
 //! transformers would fail or compute something else.
 
+mod harmless;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use self::harmless::{Harm, harm, is_always_harmless};
 use crate::error::ModelError;
-
-/// Keys that never change the forward pass.
-const INERT: &[&str] = &[
-    "_name_or_path",
-    "_from_model_config",
-    "_attn_implementation_autoset",
-    "architectures",
-    "attention_dropout",
-    "attn_pdrop",
-    "auto_map",
-    "bos_token_id",
-    "cache_implementation",
-    "dtype",
-    "embedding_dropout",
-    "eos_token_id",
-    "embd_pdrop",
-    "gradient_checkpointing",
-    "hidden_dropout",
-    "initializer_range",
-    "id2label",
-    "label2id",
-    "max_position_embeddings",
-    "model_type",
-    "output_attentions",
-    "output_hidden_states",
-    "output_router_logits",
-    "pad_token_id",
-    "resid_pdrop",
-    "residual_dropout",
-    "return_dict",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    "task_specific_params",
-    "torch_dtype",
-    "transformers_version",
-    "unsloth_fixed",
-    "unsloth_version",
-    "use_cache",
-];
 
 /// Keys that may be `null` where the class that reads them knows it: it then means what absence means, or says that there is
 /// no such thing. A class in which one of them is something else reads it by [`RawConfig::is_null`].
@@ -76,6 +40,9 @@ const NULLABLE: &[&str] = &[
     "text_config",
     "use_bidirectional_attention",
 ];
+
+/// Keys that say nothing to most families, but how far positions reach to those that read them.
+const CONTEXT: &[&str] = &["max_position_embeddings", "model_max_length"];
 
 /// One JSON object of a configuration, with the keys read so far.
 #[derive(Debug)]
@@ -122,9 +89,9 @@ impl<'a> RawConfig<'a> {
         entries.map(|(key, value)| (key.as_str(), value))
     }
 
-    /// The entries that may change the forward pass.
+    /// The entries that may change the forward pass, if only of a family that reads them.
     pub(crate) fn facts(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        let harmless = |key: &str| INERT.contains(&key) && key != "max_position_embeddings";
+        let harmless = |key: &str| is_always_harmless(key) && !CONTEXT.contains(&key);
         self.entries().filter(move |(key, _)| !harmless(key))
     }
 
@@ -161,6 +128,14 @@ impl<'a> RawConfig<'a> {
             Err(self.bad(key, &Value::from(0), "a number above 0"))
         } else {
             Ok(value)
+        }
+    }
+
+    /// A whole number above zero, that of the class where no key states it.
+    pub(crate) fn u32_or(&self, key: &str, class_value: u32) -> Result<u32, ModelError> {
+        match self.opt_u32(key)? {
+            Some(0) => Err(self.bad(key, &Value::from(0), "a number above 0")),
+            stated => Ok(stated.unwrap_or(class_value)),
         }
     }
 
@@ -261,20 +236,23 @@ impl<'a> RawConfig<'a> {
         self.nulls.borrow_mut().remove(key);
     }
 
-    /// Names every key that was neither read nor is inert, or a key that must not be `null`.
+    /// Names every key that was neither read nor is harmless, or a key that must not be `null`.
     pub(crate) fn finish(&self) -> Result<(), ModelError> {
         if let Some(key) = self.nulls.borrow().first() {
             return Err(self.bad(key, &Value::Null, "a value, or no key"));
         }
         let read = self.read.borrow();
-        let keys: Vec<String> = self
-            .map
-            .iter()
-            .filter(|(key, value)| {
-                !value.is_null() && !read.contains(*key) && !INERT.contains(&key.as_str())
-            })
-            .map(|(key, _)| format!("{}{key}", self.prefix))
-            .collect();
+        let mut keys = Vec::new();
+        for (key, value) in self.map {
+            if value.is_null() || read.contains(key) {
+                continue;
+            }
+            match harm(key, value) {
+                Harm::Harmless => {}
+                Harm::UnlessItSays(expected) => return Err(self.bad(key, value, expected)),
+                Harm::Unknown => keys.push(format!("{}{key}", self.prefix)),
+            }
+        }
         if keys.is_empty() {
             Ok(())
         } else {

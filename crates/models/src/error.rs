@@ -219,6 +219,28 @@ pub enum ModelError {
     },
 }
 
+impl ModelError {
+    /// What a user can do about it, if anything is known to help.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            // Keys of a GGUF file are no text that one edits.
+            Self::UnknownKeys { origin, keys } if origin.ends_with(".json") => {
+                let (do_not, it) = match keys.len() {
+                    1 => ("the key does not matter", "it"),
+                    _ => ("the keys do not matter", "them"),
+                };
+                Some(format!(
+                    "if {do_not} to the model's forward pass, remove {it} from {origin}: that is your statement, nothing here can check it"
+                ))
+            }
+            Self::NoTokenizer { origin } if !origin.ends_with(".gguf") => Some(format!(
+                "put the model's tokenizer.json beside its config.json; transformers makes it of other tokenizer files: AutoTokenizer.from_pretrained({origin:?}).save_pretrained({origin:?})"
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// Names listed in full up to this many, so that a message stays readable.
 const LISTED_NAMES_MAX: usize = 12;
 

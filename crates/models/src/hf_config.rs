@@ -51,6 +51,9 @@ pub fn add_tokens(config: &mut Map<String, Value>, tokenizer: &HfTokenizerFolder
     if let Some(bos) = tokenizer.bos {
         config.insert("bos_token_id".to_owned(), bos.into());
     }
+    if let Some(pad) = tokenizer.pad {
+        config.insert("pad_token_id".to_owned(), pad.into());
+    }
     match tokenizer.eos.as_slice() {
         [] => {}
         [one] => {
@@ -60,4 +63,22 @@ pub fn add_tokens(config: &mut Map<String, Value>, tokenizer: &HfTokenizerFolder
             config.insert("eos_token_id".to_owned(), many.into());
         }
     }
+}
+
+/// `generation_config.json`: the ids that generation takes from it. Empty where the vocabulary has none of them.
+pub fn generation(tokenizer: &HfTokenizerFolder) -> Map<String, Value> {
+    let mut config = Map::new();
+    let ids = [
+        ("bos_token_id", tokenizer.bos),
+        ("pad_token_id", tokenizer.pad),
+    ];
+    for (key, id) in ids {
+        if let Some(id) = id {
+            config.insert(key.to_owned(), id.into());
+        }
+    }
+    if !tokenizer.eos.is_empty() {
+        config.insert("eos_token_id".to_owned(), tokenizer.eos.clone().into());
+    }
+    config
 }

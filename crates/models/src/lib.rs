@@ -18,6 +18,7 @@ pub mod roles;
 pub mod rope;
 pub mod spec;
 pub mod stored;
+mod strict_json;
 pub mod to_gguf;
 pub mod to_hf;
 pub mod tokenizer;

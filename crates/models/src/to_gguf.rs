@@ -8,12 +8,14 @@
 //!
 //! Cost: planning reads headers; writing reads each tensor once and holds one row of it, or one vector.
 
+mod latents;
 mod metadata;
 #[cfg(test)]
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use larql_formats::gguf::{DEFAULT_ALIGNMENT, GgufFile, GgufWriter, Metadata, Value as GgufValue};
@@ -75,6 +77,8 @@ pub struct GgufPlan {
     tensors: Vec<Planned>,
     differences: Vec<String>,
     peer_notes: Vec<String>,
+    /// Whether other programs are to run the file.
+    is_portable: bool,
     /// Whether it has a tensor that the checkpoint has not.
     has_more: bool,
     /// What of floats that are copied: those that are quantized must be finite, and so must those beside them.
@@ -143,6 +147,11 @@ impl GgufPlan {
         if content == GgufContent::Portable {
             plan.peer_notes = families::reads_otherwise(checkpoint.spec());
             plan.add_wanted_head(checkpoint)?;
+            match checkpoint.container() {
+                // Which has the form that it came with.
+                Container::Gguf(_) => {}
+                Container::HuggingFace(_) => plan.split_latents(checkpoint)?,
+            }
         }
         Ok(plan)
     }
@@ -218,6 +227,7 @@ impl GgufPlan {
             tensors,
             differences,
             peer_notes: vec![],
+            is_portable: content == GgufContent::Portable,
             has_more: false,
             passed: Passed::Any,
             interleaved: interleaved(checkpoint)?,
@@ -255,6 +265,7 @@ impl GgufPlan {
             tensors,
             differences,
             peer_notes: vec![],
+            is_portable: content == GgufContent::Portable,
             has_more: false,
             passed: Passed::Any,
             interleaved: interleaved(checkpoint)?,
@@ -319,6 +330,15 @@ impl GgufPlan {
             };
             let now = format_of(planned.info.dtype);
             if now == Some(format) {
+                // It has the other type already.
+                if let Some(wanted) = fallback_from {
+                    fallbacks.push(Fallback {
+                        tensor: planned.info.name.clone(),
+                        cols: planned.info.shape.last().copied().unwrap_or(1),
+                        wanted,
+                        got: format,
+                    });
+                }
                 continue;
             }
             if now.is_some_and(|now| now.block_len() > 1) && !requantize {
@@ -363,14 +383,27 @@ impl GgufPlan {
         Ok(fallbacks)
     }
 
-    /// Bits that a weight takes on average, of the tensors with more than one dimension.
+    /// Bits that a value takes on average, of all tensors.
     pub fn bits_per_weight(&self) -> f64 {
-        let matrices = || self.tensors().filter(|info| info.shape.len() > 1);
-        let bytes: u64 = matrices().map(|info| info.n_bytes).sum();
-        let weights: u64 = matrices()
-            .map(|info| info.shape.iter().product::<u64>())
-            .sum();
-        bytes as f64 * 8.0 / weights.max(1) as f64
+        let bytes: u64 = self.tensors().map(|info| info.n_bytes).sum();
+        let values = self
+            .tensors()
+            .map(|info| info.shape.iter().product::<u64>());
+        bytes as f64 * 8.0 / values.sum::<u64>().max(1) as f64
+    }
+
+    /// How many tensors have each type, most first.
+    pub fn types(&self) -> Vec<(String, usize)> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for info in self.tensors() {
+            *counts.entry(info.dtype.name()).or_default() += 1;
+        }
+        let mut types: Vec<(String, usize)> = counts
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect();
+        types.sort_by_key(|(_, count)| Reverse(*count));
+        types
     }
 
     /// The metadata the file will have.
@@ -401,8 +434,9 @@ impl GgufPlan {
 
     /// What llama.cpp makes otherwise of the model whatever its file says, in sentences that begin with `llama.cpp`, and what
     /// the file has for its sake; only for [`GgufContent::Portable`].
-    pub fn peer_notes(&self) -> &[String] {
-        &self.peer_notes
+    pub fn peer_notes(&self) -> Vec<String> {
+        let whole = self.whole_latents().filter(|_| self.is_portable);
+        self.peer_notes.iter().cloned().chain(whole).collect()
     }
 
     /// Whether the file gets a tensor that the checkpoint has not.

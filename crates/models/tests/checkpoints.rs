@@ -629,3 +629,22 @@ fn a_rope_factor_without_a_type_is_linear() {
     let scaling = &attention.rope.as_ref().unwrap().scaling;
     assert_eq!(*scaling, RopeScaling::Linear { factor: 4.0 });
 }
+
+#[test]
+fn a_folder_without_tokenizer_json_says_how_to_make_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(parity_fixture("llama").join(file), dir.path().join(file)).unwrap();
+    }
+    fs::write(dir.path().join("tokenizer.model"), "x").unwrap();
+    let error = Checkpoint::open(dir.path())
+        .unwrap()
+        .tokenizer()
+        .unwrap_err();
+    let hint = error.hint().unwrap();
+    let call = format!(".save_pretrained({:?})", dir.path());
+    assert!(
+        hint.contains("AutoTokenizer") && hint.contains(&call),
+        "{hint}"
+    );
+}

@@ -17,7 +17,7 @@ use larql_formats::{Bytes, Dtype, TensorInfo};
 use larql_kernels::Team;
 use larql_models::checkpoint::spec_of_config;
 use larql_models::hf_config;
-use larql_models::to_gguf::{GgufContent, Quantization};
+use larql_models::to_gguf::Quantization;
 use larql_models::to_hf::{FloatType, HfPlan};
 use larql_models::tokenizer::{GgufVocab, hf_folder};
 use larql_models::{Checkpoint, Container, ModelError};
@@ -26,13 +26,17 @@ use tempfile::NamedTempFile;
 use crate::Progress;
 use crate::digest::{Hashed, Reporter, hash_file};
 use crate::error::{VindexError, io_error};
-use crate::extract::{copy_file, place, planned, publish, staging};
+use crate::extract::{PlanFor, copy_file, place, planned, publish, quantized_types, staging};
 use crate::manifest::{KEPT, Level, Source, SourceKind, SourceTensor, TensorPlace, TextFile};
+use crate::stated_dtype::with_dtype;
 use crate::stream::{SourceReader, put_pieces, stream, watched};
 use crate::vindex::Vindex;
 
 /// Bytes of weights in one file of a folder that had no files before.
 const SHARD_BYTES: u64 = 5 << 30;
+
+/// What says which model a folder holds.
+const CONFIG: &str = "config.json";
 
 /// What is exported: a model, and the vindex it lies in, if it does.
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +48,16 @@ pub struct ExportSource<'a> {
 }
 
 /// What an export wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ExportReport {
     /// The files, by name, with their sizes.
     pub files: Vec<(String, u64)>,
     /// Tensors in them.
     pub n_tensors: usize,
+    /// Bits that a value takes on average, of all tensors, if they were quantized.
+    pub bits_per_weight: Option<f64>,
+    /// How many tensors have each type, most first, if they were quantized.
+    pub types: Vec<(String, usize)>,
     /// Things a user should know.
     pub notes: Vec<String>,
 }
@@ -74,7 +82,12 @@ pub fn export_gguf(
     let path = staged.path().to_owned();
     drop(staged);
     let guard = RemoveOnDrop(path.clone());
-    let (plan, notes) = planned(source.checkpoint, GgufContent::Portable, quantization)?;
+    let is_own_file = source
+        .vindex
+        .is_some_and(|vindex| vindex.manifest().source.kind == SourceKind::HuggingFace);
+    let reader = PlanFor::Others { is_own_file };
+    let (plan, notes) = planned(source.checkpoint, reader, quantization)?;
+    let (bits_per_weight, types) = quantized_types(&plan, quantization);
     let n_tensors = match (source.checkpoint.container(), quantization) {
         (Container::Gguf(file), None) if file.paths().len() == 1 && !plan.has_more() => {
             copy_file(&file.paths()[0], &path, out, &mut reporter)?;
@@ -107,6 +120,8 @@ pub fn export_gguf(
     Ok(ExportReport {
         files: vec![(name, size)],
         n_tensors,
+        bits_per_weight,
+        types,
         notes,
     })
 }
@@ -149,6 +164,8 @@ pub fn export_safetensors(
     Ok(ExportReport {
         files,
         n_tensors: folder.plan.tensors().len(),
+        bits_per_weight: None,
+        types: vec![],
         notes,
     })
 }
@@ -202,21 +219,22 @@ fn records_shapes(source: &Source) -> bool {
 
 /// Refuses a `config.json` that is not the one that the spec was read from.
 fn check_config(vindex: &Vindex) -> Result<(), VindexError> {
-    const NAME: &str = "config.json";
     let manifest = vindex.manifest();
     let wrong = |problem: String| VindexError::Manifest {
         path: vindex.path().to_owned(),
         field: Some("source.texts".to_owned()),
         problem,
     };
-    let text = manifest.source.text(NAME);
-    let text = text.ok_or_else(|| wrong(format!("{NAME} is missing")))?;
+    let text = manifest.source.text(CONFIG);
+    let text = text.ok_or_else(|| wrong(format!("{CONFIG} is missing")))?;
     let mut said =
-        spec_of_config(Path::new(NAME), text).map_err(|error| wrong(error.to_string()))?;
+        spec_of_config(Path::new(CONFIG), text).map_err(|error| wrong(error.to_string()))?;
     // What the file calls tied may have a head of its own in the tensors.
     said.head.tied &= manifest.spec.head.tied;
     if said != manifest.spec {
-        return Err(wrong(format!("{NAME} tells of another model than `spec`")));
+        return Err(wrong(format!(
+            "{CONFIG} tells of another model than `spec`"
+        )));
     }
     Ok(())
 }
@@ -328,6 +346,16 @@ impl Folder {
             ));
         }
         let mut texts = source.texts.clone();
+        if plan.n_decoded() > 0
+            && let Some(config) = texts.iter_mut().find(|text| text.name == CONFIG)
+            && let Some((text, stated)) = with_dtype(&config.text, float.name())
+        {
+            notes.push(format!(
+                "{CONFIG} states {} where the source had {stated}: loaders convert all weights to what it states",
+                float.name()
+            ));
+            config.text = text;
+        }
         if let Some(tokenizer) = vindex.tokenizer_json()? {
             texts.push(TextFile {
                 name: "tokenizer.json".to_owned(),
@@ -368,10 +396,11 @@ impl Folder {
             Ok(tokenizer) => {
                 hf_config::add_tokens(&mut config, &tokenizer);
                 add("tokenizer_config.json", &tokenizer.tokenizer_config);
-                if !tokenizer.eos.is_empty() {
+                let generation = hf_config::generation(&tokenizer);
+                if !generation.is_empty() {
                     add(
                         "generation_config.json",
-                        &serde_json::json!({ "eos_token_id": tokenizer.eos }),
+                        &serde_json::Value::Object(generation),
                     );
                 }
                 binaries.extend(
@@ -388,7 +417,7 @@ impl Folder {
                 }
             }
         }
-        add("config.json", &serde_json::Value::Object(config));
+        add(CONFIG, &serde_json::Value::Object(config));
         if shards.len() > 1 {
             add("model.safetensors.index.json", &index(&plan, &shards));
         }

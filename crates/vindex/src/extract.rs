@@ -39,6 +39,12 @@ use crate::vindex::Vindex;
 /// Bytes that are copied between two reports.
 const COPY_BYTES: u64 = 16 << 20;
 
+/// Names of files listed before the rest is only counted.
+const LEFT_OUT_MAX: usize = 12;
+
+/// Files that say in another form what `tokenizer.json` says.
+const OTHER_TOKENIZERS: [&str; 3] = ["merges.txt", "tokenizer.model", "vocab.json"];
+
 /// What a caller decides about an extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtractOptions {
@@ -73,7 +79,7 @@ pub enum WeightsPlacement {
 }
 
 /// What an extraction did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ExtractReport {
     /// What is inside.
     pub level: Level,
@@ -85,6 +91,10 @@ pub struct ExtractReport {
     pub n_used: usize,
     /// Tensors of the source that the forward pass does not need, and why.
     pub ignored: Vec<Ignored>,
+    /// Bits that a value takes on average, of all tensors of the weights, if they were quantized.
+    pub bits_per_weight: Option<f64>,
+    /// How many tensors of the weights have each type, most first, if they were quantized.
+    pub types: Vec<(String, usize)>,
     /// Things a user should know.
     pub notes: Vec<String>,
     /// How the weights got there.
@@ -126,6 +136,7 @@ pub fn extract(
         .flatten()
         .collect();
     let mut notes = source.notes().to_vec();
+    notes.extend(job.left_out());
     notes.extend(weights.notes);
     notes.extend(
         tokenizer
@@ -163,6 +174,8 @@ pub fn extract(
         n_source_tensors: source.container().tensors().len(),
         n_used: weights.n_used,
         ignored: manifest.ignored,
+        bits_per_weight: weights.bits_per_weight,
+        types: weights.types,
         notes: manifest.notes,
         weights: weights.placement,
         bytes_written: written - linked + manifest_bytes,
@@ -283,6 +296,8 @@ struct Weights {
     hashed: Hashed,
     placement: WeightsPlacement,
     n_used: usize,
+    bits_per_weight: Option<f64>,
+    types: Vec<(String, usize)>,
     notes: Vec<String>,
 }
 
@@ -305,6 +320,7 @@ impl Job<'_> {
             .filter(|role| content.includes(*role))
             .count();
         let quantization = self.options.quantization;
+        let (mut bits_per_weight, mut types) = (None, vec![]);
         let (hashed, placement, notes) = match (self.source.container(), self.level) {
             (Container::Gguf(file), Level::Inference | Level::All)
                 if file.paths().len() == 1 && quantization.is_none() =>
@@ -313,7 +329,8 @@ impl Job<'_> {
                 (hashed, placement, vec![])
             }
             (Container::Gguf(_) | Container::HuggingFace(_), _) => {
-                let (plan, notes) = planned(self.source, content, quantization)?;
+                let (plan, notes) = planned(self.source, PlanFor::Vindex(content), quantization)?;
+                (bits_per_weight, types) = quantized_types(&plan, quantization);
                 let team = quantization.map(|_| RefCell::new(Team::new(self.options.n_threads)));
                 let hashed = stream(
                     &plan,
@@ -331,8 +348,50 @@ impl Job<'_> {
             hashed,
             placement,
             n_used,
+            bits_per_weight,
+            types,
             notes,
         })
+    }
+
+    /// One sentence about the files of a folder that a vindex of all of it has no place for.
+    fn left_out(&self) -> Option<String> {
+        let Container::HuggingFace(folder) = self.source.container() else {
+            return None;
+        };
+        if self.level != Level::All {
+            return None;
+        }
+        let weights: Vec<String> = folder
+            .weights
+            .paths()
+            .iter()
+            .map(|p| file_name(p))
+            .collect();
+        let mut names: Vec<String> = fs::read_dir(&folder.path)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            // Weights that are not read have a note of their own.
+            .filter(|name| !name.starts_with('.') && !name.ends_with(".safetensors"))
+            .filter(|name| name != TOKENIZER && !weights.contains(name))
+            .filter(|name| !SOURCE_TEXTS.contains(&name.as_str()))
+            .collect();
+        names.sort();
+        let reads_json = folder.path.join(TOKENIZER).is_file()
+            && names
+                .iter()
+                .any(|name| OTHER_TOKENIZERS.contains(&name.as_str()));
+        let more = names.len().saturating_sub(LEFT_OUT_MAX);
+        names.truncate(LEFT_OUT_MAX);
+        let mut note = format!("left out of the vindex: {}", names.join(", "));
+        if more > 0 {
+            note.push_str(&format!(" and {more} more"));
+        }
+        if reads_json {
+            note.push_str(" (tokenizer.json is what is read)");
+        }
+        (!names.is_empty()).then_some(note)
     }
 
     /// Keeps the tensors of a folder that nothing else could be made of again; returns their names too.
@@ -593,14 +652,46 @@ fn source_tensors(weights: &safetensors::Checkpoint, kept: &[String]) -> Vec<Sou
         .collect()
 }
 
+/// What a report says of the types of weights that were quantized.
+pub(crate) fn quantized_types(
+    plan: &GgufPlan,
+    quantization: Option<Quantization>,
+) -> (Option<f64>, Vec<(String, usize)>) {
+    match quantization {
+        None => (None, vec![]),
+        Some(_) => (Some(plan.bits_per_weight()), plan.types()),
+    }
+}
+
+/// Who gets a weights file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PlanFor {
+    /// A vindex, with so much of the model.
+    Vindex(GgufContent),
+    /// Other programs; what is exported is the file of a vindex that was made of a folder, if this holds.
+    Others { is_own_file: bool },
+}
+
 /// The weights file to be, with its vocabulary, and what a user should know about it.
 pub(crate) fn planned(
     source: &Checkpoint,
-    content: GgufContent,
+    reader: PlanFor,
     quantization: Option<Quantization>,
 ) -> Result<(GgufPlan, Vec<String>), VindexError> {
-    let mut plan = GgufPlan::new(source, content)?;
-    let mut notes = [plan.differences(), plan.peer_notes()].concat();
+    let (mut plan, file) = match reader {
+        PlanFor::Vindex(content) => (
+            GgufPlan::new(source, content)?,
+            "weights.gguf, for programs that read it alone",
+        ),
+        PlanFor::Others { is_own_file } => {
+            let mut plan = GgufPlan::new(source, GgufContent::Portable)?;
+            if is_own_file {
+                plan.split_latents(source)?;
+            }
+            (plan, "the exported file")
+        }
+    };
+    let mut notes = [plan.differences(), &plan.peer_notes()].concat();
     if let Container::HuggingFace(folder) = source.container() {
         match folder.gguf_tokenizer(source.spec().d_vocab)? {
             None => {}
@@ -611,7 +702,9 @@ pub(crate) fn planned(
                 for (key, value) in tokenizer.metadata.iter() {
                     plan.metadata_mut().set(key, value.clone());
                 }
-                notes.extend(tokenizer.notes);
+                // A vindex has tokenizer.json, of which nothing is lost.
+                let of_file = |note| format!("{file}: {note}");
+                notes.extend(tokenizer.notes.into_iter().map(of_file));
             }
         }
     }

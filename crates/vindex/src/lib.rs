@@ -17,6 +17,7 @@ mod features;
 mod knowledge;
 mod manifest;
 mod sqlite;
+mod stated_dtype;
 mod stream;
 mod verify;
 mod vindex;

@@ -395,6 +395,14 @@ impl Manifest {
             );
         }
         check_files("source.files", &self.source.files)?;
+        for (i, file) in self.source.files.iter().enumerate() {
+            if SOURCE_TEXTS.contains(&file.name.as_str()) || file.name == TOKENIZER {
+                return wrong(
+                    &format!("source.files[{i}].name"),
+                    format!("`{}`, which is not a file of weights", file.name),
+                );
+            }
+        }
         for (i, text) in self.source.texts.iter().enumerate() {
             if !SOURCE_TEXTS.contains(&text.name.as_str()) {
                 let problem = format!(

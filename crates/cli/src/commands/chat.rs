@@ -7,8 +7,9 @@ use std::io::{self, BufRead, IsTerminal};
 
 use larql_db::Database;
 use larql_db::generate::{FinishReason, GenerateOptions, Generated, generate};
+use larql_db::rows::counted;
 use larql_engine::{Runtime, SequenceState};
-use larql_models::chat::{ChatTemplate, GenerationPrompt, Message};
+use larql_models::chat::{ChatError, ChatTemplate, GenerationPrompt, Message};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 use serde::Serialize;
@@ -21,6 +22,8 @@ use crate::error::CliError;
 
 /// The prompt.
 const PROMPT: &str = "> ";
+/// The role of the message that `--system` gives.
+const SYSTEM: &str = "system";
 
 #[derive(Debug, Serialize)]
 struct Wire {
@@ -28,6 +31,9 @@ struct Wire {
     tokens: Vec<u32>,
     finish_reason: FinishReason,
     profile: &'static str,
+    /// Tokens of the whole conversation as the template writes it.
+    prompt_tokens: usize,
+    tokens_per_s: Option<f64>,
 }
 
 /// A conversation and what the model remembers of it.
@@ -103,6 +109,7 @@ fn interactive(
                 Ok(Next::Continue) => {}
                 Ok(Next::Leave) => return Ok(Outcome::Done),
                 Err(error) if error.is_broken_pipe => return Err(error),
+                Err(error) if error.is_interrupted() => context.printer.remark("interrupted")?,
                 Err(error) => context.printer.error(&error),
             },
             Err(ReadlineError::Interrupted) => {}
@@ -162,14 +169,18 @@ impl Conversation<'_> {
     fn clear(&mut self, system: Option<&str>) {
         self.messages.clear();
         self.messages
-            .extend(system.map(|content| message("system", content)));
+            .extend(system.map(|content| message(SYSTEM, content)));
     }
 
-    /// Answers a message, text as it comes. After an error the conversation is as it was before.
+    /// Answers a message, text as it comes. After an error the conversation is as it was before, but for an answer that
+    /// Ctrl-C cut off: it stays as far as it came.
     fn answer(&mut self, context: &Context, content: &str) -> Result<(), CliError> {
         self.messages.push(message("user", content));
         let mut streamed = Streamed::new(&context.printer);
-        let made = self.generate(context, &mut streamed);
+        let made = self.encode().and_then(|ids| {
+            let n_prompt = ids.len();
+            Ok((n_prompt, self.generate(context, ids, &mut streamed)?))
+        });
         let partial = streamed.text.clone();
         let speed = match streamed.finish() {
             Ok(speed) => speed,
@@ -179,17 +190,17 @@ impl Conversation<'_> {
             }
         };
         match made {
-            Ok(made) => {
+            Ok((prompt_tokens, made)) => {
                 self.messages.push(message("assistant", &made.text));
-                let profile = self.runtime.profile().name();
                 let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
-                let rate = speed
-                    .rate(n)
-                    .map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
+                let tokens_per_s = speed.rate(n);
                 if context.printer.is_table() {
-                    context.printer.note(&format!(
-                        "profile {profile}, {n} tokens{rate}, ended by {reason}"
-                    ))
+                    let rate = tokens_per_s
+                        .map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
+                    let n = counted(n, "token");
+                    context
+                        .printer
+                        .remark(&format!("{n}{rate}, ended by {reason}"))
                 } else {
                     let Generated {
                         text,
@@ -200,13 +211,15 @@ impl Conversation<'_> {
                         text,
                         tokens,
                         finish_reason,
-                        profile,
+                        profile: self.runtime.profile().name(),
+                        prompt_tokens,
+                        tokens_per_s,
                     })
                 }
             }
             Err(error) if error.is_interrupted() && !partial.is_empty() => {
                 self.messages.push(message("assistant", &partial));
-                context.printer.note("interrupted")
+                Err(error)
             }
             Err(error) => {
                 self.messages.pop();
@@ -215,14 +228,29 @@ impl Conversation<'_> {
         }
     }
 
+    /// The ids of the conversation so far, up to where the answer begins.
+    fn encode(&self) -> Result<Vec<u32>, CliError> {
+        let tokenizer = self.db.tokenizer()?;
+        self.template
+            .encode(tokenizer, &self.messages, GenerationPrompt::Add)
+            .map_err(|error| {
+                let is_refusal = matches!(
+                    error,
+                    ChatError::Raised { .. } | ChatError::ContentDropped { .. }
+                );
+                let has_system = self.messages.iter().any(|message| message.role == SYSTEM);
+                let hint = (is_refusal && has_system)
+                    .then(|| "leave out --system: not every template takes one".to_owned());
+                CliError::from(error).with_hint(hint)
+            })
+    }
+
     fn generate(
         &mut self,
         context: &Context,
+        ids: Vec<u32>,
         streamed: &mut Streamed<'_>,
     ) -> Result<Generated, CliError> {
-        let ids =
-            self.template
-                .encode(self.db.tokenizer()?, &self.messages, GenerationPrompt::Add)?;
         let repeated = ids
             .iter()
             .zip(&self.remembered)

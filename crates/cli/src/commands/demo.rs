@@ -92,6 +92,11 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
         .keep
         .clone()
         .unwrap_or_else(|| temporary.path().join(format!("{NAME}.vindex")));
+    // The commands that are shown work where the vindex stays.
+    let shown = match &args.keep {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{NAME}.vindex"),
+    };
     let mut tour = Tour {
         context,
         steps: Vec::new(),
@@ -107,7 +112,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
     tour.step(
         "Extract",
         "A checkpoint becomes a vindex: standard weights, a manifest with digests, and an account of every tensor.",
-        format!("larql extract {NAME} -o {NAME}.vindex"),
+        format!("larql extract {NAME} -o {shown}"),
         extract::rows(&accounting),
     )?;
     let mut session = query::session(context, args.arithmetic.profile);
@@ -116,7 +121,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
     tour.step(
         "Show",
         "What is inside, read from headers alone.",
-        format!("larql show {NAME}.vindex"),
+        format!("larql show {shown}"),
         show::summary(db)?,
     )?;
     drop(work);
@@ -130,7 +135,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
     tour.step(
         "Verify",
         "Every byte against the manifest.",
-        format!("larql verify {NAME}.vindex"),
+        format!("larql verify {shown}"),
         checks,
     )?;
     drop(work);

@@ -1,5 +1,6 @@
 //! `larql export` and `larql quantize`: a model becomes standard files again.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use larql_db::{Database, Rows};
@@ -27,6 +28,9 @@ struct Exported {
     out: String,
     tensors: usize,
     bytes: u64,
+    /// Of what was quantized: bits that a value takes on average, and tensors by type.
+    bits_per_weight: Option<f64>,
+    types: BTreeMap<String, usize>,
     files: Vec<ExportedFile>,
     notes: Vec<String>,
 }
@@ -201,6 +205,8 @@ fn print(context: &Context, out: &Path, report: ExportReport) -> Result<Outcome,
         out: out.display().to_string(),
         tensors: report.n_tensors,
         bytes: report.files.iter().map(|(_, bytes)| bytes).sum(),
+        bits_per_weight: report.bits_per_weight,
+        types: report.types.into_iter().collect(),
         files: report
             .files
             .into_iter()

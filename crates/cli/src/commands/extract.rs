@@ -1,6 +1,6 @@
 //! `larql extract`: a checkpoint becomes a vindex, whole or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use larql_models::layout::Layout;
 use larql_models::to_gguf::GgufContent;
 use larql_models::{Checkpoint, ModelError, fold_layers};
 use larql_vindex::{
-    ExtractOptions, ExtractReport, Level, Vindex, WeightsPlacement, extract as extract_vindex,
-    staging_prefix,
+    ExtractOptions, ExtractReport, Level, TensorPlace, Vindex, WeightsPlacement,
+    extract as extract_vindex, staging_prefix,
 };
 use serde::Serialize;
 
@@ -37,8 +37,16 @@ pub(crate) struct Accounting {
     pieces: usize,
     /// Tensors of the source that the level does not have.
     left_out: usize,
+    /// Tensors of the source that the vindex keeps as they were, because nothing else could be made into them again.
+    kept_apart: usize,
     ignored: Vec<Ignored>,
+    /// What became of each tensor of the source.
+    tensors: Vec<Tensor>,
+    /// Bytes of what went in, by the source's types.
     stored_types: BTreeMap<&'static str, u64>,
+    /// Of what was quantized: bits that a value takes on average, and tensors by type.
+    bits_per_weight: Option<f64>,
+    types: BTreeMap<String, usize>,
     weights: &'static str,
     bytes: u64,
     bytes_written: u64,
@@ -50,6 +58,29 @@ pub(crate) struct Accounting {
 struct Ignored {
     name: String,
     reason: String,
+}
+
+/// A tensor of the source.
+#[derive(Debug, Serialize)]
+struct Tensor {
+    name: String,
+    fate: Fate,
+    /// Why it did not go in.
+    reason: Option<String>,
+    /// Whether its bytes are kept as they were, besides.
+    kept_apart: bool,
+}
+
+/// What became of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Fate {
+    /// Its values went in.
+    Used,
+    /// The level does not have it.
+    LeftOut,
+    /// The forward pass does not need it.
+    Ignored,
 }
 
 /// Makes a vindex and prints the tensor accounting.
@@ -157,22 +188,25 @@ pub(crate) fn make(
         n_source_tensors,
         n_used,
         ignored,
+        bits_per_weight,
+        types,
         mut notes,
         weights,
         bytes_written,
         bytes,
     } = report;
     notes.extend(missing);
-    let left_out = left_out(checkpoint, level);
-    let stored = checkpoint.dtypes().into_iter();
+    let tensors = fates(checkpoint, out, level, &ignored)?;
+    let n = |fate: Fate| tensors.iter().filter(|tensor| tensor.fate == fate).count();
     Ok(Accounting {
         out: out.display().to_string(),
         level: level.name(),
         digest,
         source_tensors: n_source_tensors,
-        used: n_source_tensors - ignored.len() - left_out,
+        used: n(Fate::Used),
         pieces: n_used,
-        left_out,
+        left_out: n(Fate::LeftOut),
+        kept_apart: tensors.iter().filter(|tensor| tensor.kept_apart).count(),
         ignored: ignored
             .into_iter()
             .map(|tensor| Ignored {
@@ -180,7 +214,10 @@ pub(crate) fn make(
                 reason: tensor.reason,
             })
             .collect(),
-        stored_types: stored.map(|(name, (_, bytes))| (name, bytes)).collect(),
+        tensors,
+        stored_types: stored_types(checkpoint, level)?,
+        bits_per_weight,
+        types: types.into_iter().collect(),
         weights: match weights {
             WeightsPlacement::Linked => "linked",
             WeightsPlacement::Copied => "copied",
@@ -193,14 +230,76 @@ pub(crate) fn make(
     })
 }
 
-/// Needed tensors of the source that a level has nothing of.
-fn left_out(checkpoint: &Checkpoint, level: Level) -> usize {
-    let content = match level {
+/// What a level has of the weights.
+fn content(level: Level) -> GgufContent {
+    match level {
         Level::Browse => GgufContent::WithoutAttention,
         Level::Inference | Level::All => GgufContent::Whole,
+    }
+}
+
+/// What became of each tensor of the source, by name.
+fn fates(
+    checkpoint: &Checkpoint,
+    out: &Path,
+    level: Level,
+    ignored: &[larql_vindex::Ignored],
+) -> Result<Vec<Tensor>, CliError> {
+    let vindex = Vindex::open(out)?;
+    let source = &vindex.manifest().source;
+    let kept: BTreeSet<&str> = source
+        .tensors
+        .iter()
+        .filter(|tensor| match tensor.place {
+            TensorPlace::Kept => true,
+            TensorPlace::Weights => false,
+        })
+        .map(|tensor| tensor.name.as_str())
+        .collect();
+    let of_layout = |layout: &Layout| {
+        let is_used = layout
+            .runs
+            .iter()
+            .any(|run| content(level).includes(run.role));
+        let (fate, reason) = if is_used {
+            (Fate::Used, None)
+        } else {
+            let reason = format!("level {} has no attention", level.name());
+            (Fate::LeftOut, Some(reason))
+        };
+        (layout.name.clone(), fate, reason)
     };
-    let has_none = |layout: &&Layout| !layout.runs.iter().any(|run| content.includes(run.role));
-    checkpoint.layouts().iter().filter(has_none).count()
+    let of_ignored = |tensor: &larql_vindex::Ignored| {
+        let reason = Some(tensor.reason.clone());
+        (tensor.name.clone(), Fate::Ignored, reason)
+    };
+    let needed = checkpoint.layouts().iter().map(of_layout);
+    let mut tensors: Vec<Tensor> = needed
+        .chain(ignored.iter().map(of_ignored))
+        .map(|(name, fate, reason)| Tensor {
+            kept_apart: kept.contains(name.as_str()),
+            name,
+            fate,
+            reason,
+        })
+        .collect();
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(tensors)
+}
+
+/// Bytes of what a level has, by the source's types.
+fn stored_types(
+    checkpoint: &Checkpoint,
+    level: Level,
+) -> Result<BTreeMap<&'static str, u64>, CliError> {
+    let mut by_type = BTreeMap::new();
+    for role in checkpoint.roles() {
+        if content(level).includes(role) {
+            let tensor = checkpoint.tensor(role)?;
+            *by_type.entry(tensor.format.name()).or_default() += tensor.bytes.len() as u64;
+        }
+    }
+    Ok(by_type)
 }
 
 /// Computes what every feature writes, so that no query has to wait for it.
@@ -239,8 +338,13 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
         used,
         pieces,
         left_out,
+        kept_apart,
         ignored,
+        tensors: _,
         stored_types,
+        // The notes have them in a sentence.
+        bits_per_weight: _,
+        types: _,
         weights,
         bytes,
         bytes_written,
@@ -253,17 +357,10 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
     row("level", (*level).to_owned());
     row("digest", digest.clone());
     row("tensors of the source", source_tensors.to_string());
-    row(
-        "used",
-        if used == pieces {
-            used.to_string()
-        } else {
-            format!("{used}, which hold {pieces} matrices and vectors")
-        },
-    );
-    if *left_out > 0 {
-        row("left out at this level", left_out.to_string());
-    }
+    row("used", used.to_string());
+    row("pieces", format!("{pieces} matrices and vectors"));
+    row("left out", left_out.to_string());
+    row("kept apart", kept_apart.to_string());
     row("ignored", ignored.len().to_string());
     for tensor in ignored {
         row(
@@ -272,13 +369,10 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
         );
     }
     for (name, bytes) in stored_types {
-        let whole = if *left_out > 0 { "whole model" } else { "used" };
-        row(&format!("{whole}, stored as {name}"), size(*bytes));
+        row(&format!("used, stored as {name}"), size(*bytes));
     }
-    row(
-        "weights",
-        format!("{weights}, {} written", size(*bytes_written)),
-    );
+    row("weights", (*weights).to_owned());
+    row("written", format!("{} in all files", size(*bytes_written)));
     row("size", size(*bytes));
     if let Some(n) = features {
         row("features filled", n.to_string());

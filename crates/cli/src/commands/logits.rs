@@ -2,6 +2,8 @@
 
 use larql_db::Rows;
 use larql_db::generate::prefill;
+use larql_db::rows::counted;
+use larql_db::token::lone_token;
 use larql_engine::{SequenceState, log_softmax, top_k};
 use serde::Serialize;
 
@@ -46,7 +48,7 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
         .into_iter()
         .map(|(id, logit)| Candidate {
             id,
-            token: tokenizer.token_text(id),
+            token: lone_token(tokenizer, id),
             logit,
             prob: log_probs[id as usize].exp(),
         })
@@ -63,8 +65,8 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
             ]);
         }
         rows.note(format!(
-            "profile {profile}, {} prompt tokens",
-            prompt_ids.len()
+            "profile {profile}, {}",
+            counted(prompt_ids.len(), "prompt token")
         ));
         context.printer.table(&rows)?;
     } else {

@@ -136,7 +136,7 @@ fn piped(context: &mut Context, repl: &mut Repl) -> Result<Outcome, CliError> {
         match enter(context, repl, &text) {
             Ok(Next::Continue) => {}
             Ok(Next::Leave) => return Ok(outcome),
-            Err(error) if error.is_broken_pipe => return Err(error),
+            Err(error) if error.is_broken_pipe || error.is_interrupted() => return Err(error),
             Err(error) => {
                 context.printer.error(&error);
                 outcome = Outcome::Negative;
@@ -200,6 +200,7 @@ fn enter(context: &mut Context, repl: &mut Repl, text: &str) -> Result<Next, Cli
         }
         _ => {
             let begin = Instant::now();
+            context.printer.forget_notes();
             query::run(context, &mut repl.session, text, JsonLayout::Lines)?;
             if repl.timing {
                 context

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use larql_db::generate::{FinishReason, GenerateOptions, generate};
+use larql_db::rows::counted;
 use larql_engine::{Sampler, SamplingOptions, SequenceState};
 use serde::Serialize;
 
@@ -73,8 +74,9 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
         let rate = tokens_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
         let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
         context.printer.note(&format!(
-            "profile {profile}, {} prompt tokens, {n} tokens{rate}, ended by {reason}",
-            prompt.len()
+            "profile {profile}, {}, {}{rate}, ended by {reason}",
+            counted(prompt.len(), "prompt token"),
+            counted(n, "token")
         ))?;
     } else {
         context.printer.json(&Wire {
@@ -119,7 +121,8 @@ pub(crate) fn checked_stops(stops: Vec<String>) -> Result<Vec<String>, CliError>
 /// Why a text ended, in words.
 pub(crate) fn reason(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Stop => "the model or a stop text",
+        FinishReason::Stop => "the model",
+        FinishReason::StopText => "a stop text",
         FinishReason::Length => "the token limit",
         FinishReason::Context => "the end of the context",
     }

@@ -2,30 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use larql_db::{Database, Rows};
+use larql_db::facts::facts;
+use larql_db::{Cell, Database, Rows};
 use larql_models::ModelSpec;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::Outcome;
 use crate::args::ShowArgs;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::model_ref;
-use crate::table::size;
+use crate::table::{self, size};
 
 /// What is inside a model.
 #[derive(Debug, Serialize)]
 struct Wire<'a> {
-    path: String,
+    model: String,
     kind: &'static str,
     family: &'a str,
     level: &'static str,
-    n_layers: usize,
-    d_model: u32,
-    d_vocab: u32,
-    n_ctx: u32,
-    n_features: Option<u64>,
-    n_params: u64,
+    #[serde(flatten)]
+    facts: Facts,
+    tensors: usize,
+    parameters: u64,
     weight_bytes: u64,
     stored_types: BTreeMap<&'static str, Stored>,
     ignored: Vec<Ignored<'a>>,
@@ -34,9 +33,19 @@ struct Wire<'a> {
     spec: &'a ModelSpec,
 }
 
+/// What `STATS` says too, under the same names.
+#[derive(Debug)]
+struct Facts(Vec<(&'static str, Cell)>);
+
+impl Serialize for Facts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Stored {
-    n_params: u64,
+    parameters: u64,
     bytes: u64,
 }
 
@@ -76,7 +85,7 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, CliErr
     let db = Database::open(&headers.path)?;
     let mut wire = describe(&db)?;
     if let Some(model) = headers.model {
-        wire.path = model.to_string();
+        wire.model = model.to_string();
     }
     if context.printer.is_table() {
         context.printer.table(&rows(&wire))?;
@@ -98,22 +107,17 @@ fn describe(db: &Database) -> Result<Wire<'_>, CliError> {
     let (stored, spec) = (db.stored()?, db.spec());
     let manifest = db.vindex().map(|vindex| vindex.manifest());
     Ok(Wire {
-        path: db.path().display().to_string(),
+        model: db.path().display().to_string(),
         kind: db.kind(),
         family: &spec.family,
         level: db.level().name(),
-        n_layers: spec.n_layers(),
-        d_model: spec.d_model,
-        d_vocab: spec.d_vocab,
-        n_ctx: spec.n_ctx,
-        n_features: (0..spec.n_layers())
-            .map(|layer| spec.n_features(layer))
-            .sum(),
-        n_params: stored.values().map(|(n_params, _)| n_params).sum(),
+        facts: Facts(facts(spec)),
+        tensors: db.n_tensors()?,
+        parameters: stored.values().map(|(parameters, _)| parameters).sum(),
         weight_bytes: stored.values().map(|(_, bytes)| bytes).sum(),
         stored_types: stored
             .into_iter()
-            .map(|(name, (n_params, bytes))| (name, Stored { n_params, bytes }))
+            .map(|(name, (parameters, bytes))| (name, Stored { parameters, bytes }))
             .collect(),
         ignored: db
             .ignored()
@@ -143,16 +147,13 @@ fn describe(db: &Database) -> Result<Wire<'_>, CliError> {
 
 fn rows(wire: &Wire<'_>) -> Rows {
     let Wire {
-        path,
+        model,
         kind,
         family,
         level,
-        n_layers,
-        d_model,
-        d_vocab,
-        n_ctx,
-        n_features,
-        n_params,
+        facts,
+        tensors,
+        parameters,
         weight_bytes,
         stored_types,
         ignored,
@@ -162,23 +163,21 @@ fn rows(wire: &Wire<'_>) -> Rows {
     } = wire;
     let mut rows = Rows::new(&["property", "value"]);
     let mut row = |property: &str, value: String| rows.push(vec![property.into(), value.into()]);
-    row("path", path.clone());
+    row("model", model.clone());
     row("kind", (*kind).to_owned());
     row("family", (*family).to_owned());
     row("level", (*level).to_owned());
-    row("layers", n_layers.to_string());
-    row("d_model", d_model.to_string());
-    row("d_vocab", d_vocab.to_string());
-    row("context", n_ctx.to_string());
-    if let Some(n) = n_features {
-        row("features", n.to_string());
+    for (name, value) in &facts.0 {
+        row(name, table::text(value));
     }
-    row("parameters", n_params.to_string());
-    row("weights", size(*weight_bytes));
+    row("tensors", tensors.to_string());
+    row("parameters", parameters.to_string());
+    let bytes = |n: u64| format!("{n} ({})", size(n));
+    row("weight_bytes", bytes(*weight_bytes));
     for (name, stored) in stored_types {
         row(
-            &format!("stored as {name}"),
-            format!("{} parameters, {}", stored.n_params, size(stored.bytes)),
+            &format!("weight_bytes {name}"),
+            format!("{}, {} parameters", bytes(stored.bytes), stored.parameters),
         );
     }
     if let Some(vindex) = vindex {

@@ -1,6 +1,7 @@
 //! `larql tokenize`: the ids of a text.
 
 use larql_db::Rows;
+use larql_db::token::lone_token;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 use serde::Serialize;
 
@@ -32,7 +33,7 @@ pub(crate) fn tokenize(context: &Context, args: &TokenizeArgs) -> Result<Outcome
     let ids = tokenizer.encode(&text, special, bos)?;
     let tokens: Vec<String> = ids
         .iter()
-        .map(|id| tokenizer.token_text(*id).unwrap_or_default())
+        .map(|id| lone_token(tokenizer, *id).unwrap_or_default())
         .collect();
     if context.printer.is_table() {
         let mut rows = Rows::new(&["id", "token"]);

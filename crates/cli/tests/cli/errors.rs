@@ -153,6 +153,69 @@ fn an_option_for_the_model_is_answered_with_where_it_stands() {
 }
 
 #[test]
+fn a_kind_of_files_given_as_format_is_answered_with_the_option_for_it() {
+    let tip = "`larql export MODEL --to gguf -o OUT` writes such files; `--format` is the form of what is printed";
+    let ran = larql(["export", model(), "--format", "gguf"]).run();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains(&format!("tip: {tip}\n")), "{ran:?}");
+    let ran = larql(["show", model(), "--format", "yaml"]).run();
+    assert!(!ran.stderr.contains("--to"), "{ran:?}");
+}
+
+#[test]
+fn what_would_work_is_a_hint_and_no_repetition() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let error = larql(["show", path, "--format", "json"]).run().error();
+    let (message, hint) = (
+        error["message"].as_str().unwrap(),
+        error["hint"].as_str().unwrap(),
+    );
+    assert!(
+        message.contains("not a model") && hint.contains("config.json itself"),
+        "{error}"
+    );
+    fs::copy(
+        format!("{}/model.safetensors", reference("llama")),
+        dir.path().join("model.safetensors"),
+    )
+    .unwrap();
+    fs::write(
+        dir.path().join("config.json"),
+        "{\"model_type\": \"mamba\"}",
+    )
+    .unwrap();
+    let error = larql(["show", path, "--format", "json"]).run().error();
+    assert_eq!(error["kind"], "unknown_model_type");
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("unknown model type `mamba`"),
+        "{error}"
+    );
+    let hint = error["hint"].as_str().unwrap();
+    assert!(
+        hint.starts_with("known: ") && hint.contains("llama"),
+        "{error}"
+    );
+    let golden = format!("{}/golden.safetensors", reference("qwen2"));
+    let args = [
+        "parity",
+        &reference("gemma"),
+        "--golden",
+        &golden,
+        "--format",
+        "json",
+    ];
+    let error = larql(args).run().error();
+    assert!(
+        error["hint"].as_str().unwrap().contains("one checkpoint"),
+        "{error}"
+    );
+}
+
+#[test]
 fn verify_of_a_model_that_is_no_vindex_says_what_makes_one() {
     let ran = larql(["verify", model(), "--format", "json"]).run();
     let hint = ran.error()["hint"].as_str().unwrap().to_owned();

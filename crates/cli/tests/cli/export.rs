@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{larql, larql_in_shell, reference};
+use crate::support::{larql, larql_in_shell, model, reference};
 
 /// The notes of a command that writes a model.
 fn notes(args: &[&str]) -> Vec<String> {
@@ -143,7 +143,40 @@ fn tensors_of_the_source_are_counted_once_however_many_matrices_they_hold() {
         let counts = [number("used"), number("pieces"), number("left_out")];
         assert_eq!(counts, [used, pieces, left_out], "{family}");
         assert_eq!(number("source_tensors"), used + left_out, "{family}");
+        let tensors = made["tensors"].as_array().unwrap();
+        assert_eq!(tensors.len() as u64, used + left_out, "{family}");
+        for (fate, n) in [("used", used), ("left_out", left_out)] {
+            let of = tensors.iter().filter(|tensor| tensor["fate"] == fate);
+            assert_eq!(of.clone().count() as u64, n, "{family}");
+            assert!(
+                of.clone()
+                    .all(|tensor| tensor["reason"].is_null() == (fate == "used"))
+            );
+        }
+        let kept = tensors.iter().filter(|tensor| tensor["kept_apart"] == true);
+        assert_eq!(kept.count() as u64, number("kept_apart"), "{family}");
+        // What is left out is not counted among what is stored.
+        let stored = made["stored_types"].as_object().unwrap().values();
+        let stored: u64 = stored.map(|bytes| bytes.as_u64().unwrap()).sum();
+        let shown = larql(["show", &out, "--format", "json"]).json();
+        assert!(
+            shown["weight_bytes"].as_u64().unwrap() >= stored,
+            "{family}"
+        );
     }
+}
+
+#[test]
+fn a_quantization_is_told_in_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = path(&dir, "small.gguf");
+    let made = larql(["quantize", model(), "q8_0", "-o", &out, "--format", "json"]).json();
+    let bits = made["bits_per_weight"].as_f64().unwrap();
+    assert!((8.4..8.7).contains(&bits), "{bits}");
+    let types = made["types"].as_object().unwrap();
+    let n: u64 = types.values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(n, made["tensors"].as_u64().unwrap());
+    assert!(types.contains_key("Q8_0"), "{made}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn help_lists_the_commands() {
 
     Commands:
       demo      Guided tour on the model that comes with the program
-      extract   Make a vindex of a checkpoint; prints what became of every tensor
+      extract   Make a vindex of a checkpoint; accounts for every tensor, by name in JSON
       export    Write a model as a GGUF file or a Hugging Face folder
       quantize  Write a model as a GGUF file in smaller types
       show      What is inside a model; reads headers only
@@ -176,5 +176,5 @@ fn ctrl_c_ends_a_run_after_what_was_made() {
         "--quiet",
     ])
     .run_and_press_ctrl_c();
-    assert_eq!((code, stderr.as_str()), (1, "error: interrupted\n"));
+    assert_eq!((code, stderr.as_str()), (130, "error: interrupted\n"));
 }

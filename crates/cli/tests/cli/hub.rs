@@ -85,8 +85,8 @@ fn show_fetches_headers_and_no_weights() {
     let show = |model: &str| on_hub(&server, &home, &["show", model, "--format", "json"]).json();
     let mut local = show(atlas().to_str().unwrap());
     let mut shown = show("hf://larql/atlas");
-    assert_eq!(shown["path"].take(), "hf://larql/atlas");
-    local["path"].take();
+    assert_eq!(shown["model"].take(), "hf://larql/atlas");
+    local["model"].take();
     assert_eq!(shown, local);
     let served: usize = server.take_log().iter().map(|seen| seen.sent_bytes).sum();
     let weights = fs::metadata(atlas().join("model.safetensors"))

@@ -240,6 +240,39 @@ fn show_models_lists_the_folder_of_the_variable() {
 }
 
 #[test]
+fn a_note_that_holds_for_several_statements_is_told_once() {
+    let text = "SHOW FEATURES 1 LIMIT 1; SHOW FEATURES 2 LIMIT 1; INFER \"The\"; INFER \"The\"";
+    let ran = lql(text, &[]);
+    let about_tokens = "note: tokens are what the down column writes";
+    assert_eq!(
+        ran.stderr.matches(about_tokens).count(),
+        1,
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        ran.stderr
+            .matches("note: profile exact; 2 prompt tokens")
+            .count(),
+        1
+    );
+    // For programs every answer has its own.
+    for answer in answers(text) {
+        assert_eq!(answer["notes"].as_array().unwrap().len(), 1, "{answer}");
+    }
+    // What is typed later asks anew.
+    let typed = larql(["repl", model()])
+        .stdin("SHOW FEATURES 1 LIMIT 1;\nSHOW FEATURES 2 LIMIT 1;\n")
+        .run();
+    assert_eq!(
+        typed.stderr.matches(about_tokens).count(),
+        2,
+        "{}",
+        typed.stderr
+    );
+}
+
+#[test]
 fn every_statement_answers_with_valid_json() {
     let statements = [
         "STATS",

@@ -82,7 +82,12 @@ fn a_seed_repeats_and_sampling_options_act() {
 fn stop_texts_end_and_do_not_appear() {
     let made = run(&["-n", "5", "--stop", "zzz", "--stop", "is."]);
     assert_eq!(made["text"], " Par");
-    assert_eq!(made["finish_reason"], "stop");
+    assert_eq!(made["finish_reason"], "stop_text");
+    for (stop, ended_by) in [("zzz", "the model"), ("is.", "a stop text")] {
+        let ran = larql(["run", model(), PROMPT, "-n", "5", "--stop", stop]).run();
+        let end = format!("ended by {ended_by}\n");
+        assert!(ran.stderr.ends_with(&end), "{}", ran.stderr);
+    }
     let streamed = larql(["run", model(), PROMPT, "-n", "5", "--stop", "ris"]).run();
     assert_eq!(streamed.stdout, " Pa\n");
     let empty = larql(["run", model(), PROMPT, "--stop", ""]).run();
@@ -362,10 +367,13 @@ fn show_reads_headers_and_says_what_there_is() {
         (&json!("huggingface"), &json!("gemma3"))
     );
     assert_eq!(
-        (&shown["n_layers"], &shown["n_features"]),
+        (&shown["layers"], &shown["features"]),
         (&json!(4), &json!(3072))
     );
-    assert_eq!(shown["stored_types"]["BF16"]["n_params"], shown["n_params"]);
+    assert_eq!(
+        shown["stored_types"]["BF16"]["parameters"],
+        shown["parameters"]
+    );
     assert_eq!(shown["spec"]["layers"].as_array().unwrap().len(), 4);
     // Weights of another content change nothing: they are not read.
     let dir = tempfile::tempdir().unwrap();
@@ -376,7 +384,7 @@ fn show_reads_headers_and_says_what_there_is() {
     fs::write(dir.path().join("model.safetensors"), weights).unwrap();
     let path = dir.path().to_str().unwrap();
     let mut zeroed = larql(["show", path, "--format", "json"]).json();
-    zeroed["path"] = shown["path"].clone();
+    zeroed["model"] = shown["model"].clone();
     assert_eq!(zeroed, shown);
 }
 
@@ -425,8 +433,93 @@ fn chat_needs_a_template_and_keeps_markers_apart() {
         (&answers[1]["text"], &answers[1]["finish_reason"]),
         (&json!(" Rome."), &json!("stop"))
     );
+    assert_eq!(answers[1]["prompt_tokens"], 6);
+    assert!(answers[1]["tokens_per_s"].is_number());
     let unknown = larql(["chat", with_template]).stdin("/nothing\n").run();
     assert_eq!(unknown.code, 1);
+    let told = larql(["chat", with_template, "-n", "1"]).stdin(lines).run();
+    assert_eq!(told.stderr.matches("profile").count(), 1, "{}", told.stderr);
+    let end = "note: 1 token, ended by the token limit\n";
+    assert_eq!(told.stderr.matches(end).count(), 2, "{}", told.stderr);
+}
+
+#[test]
+fn a_template_that_refuses_is_said_to_be_the_one_that_speaks() {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(atlas()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    let template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}\
+                    {% for m in messages %}{{ m.content }}{% if m.content == 'x' %}{{ raise_exception('no x') }}{% endif %}{% endfor %}";
+    fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+    let path = dir.path().to_str().unwrap();
+    let refused = |args: &[&str], line: &str| {
+        let ran = larql(
+            ["chat", path, "--format", "json", "--quiet"]
+                .iter()
+                .chain(args),
+        )
+        .stdin(line)
+        .run();
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+        ran.error()
+    };
+    let error = refused(&["--system", "Be brief."], "hello\n");
+    assert_eq!(
+        error["message"],
+        "the model's chat template refuses this conversation: no system"
+    );
+    assert!(
+        error["hint"].as_str().unwrap().contains("--system"),
+        "{error}"
+    );
+    let error = refused(&[], "x\n");
+    assert_eq!(
+        error["message"],
+        "the model's chat template refuses this conversation: no x"
+    );
+    assert_eq!(error["hint"], Value::Null);
+}
+
+#[test]
+fn show_and_stats_say_the_same_under_the_same_names() {
+    for family in ["qwen3-next", "deepseek-v3", "gpt2"] {
+        let model = reference(family);
+        let shown = larql(["show", &model, "--format", "json"]).json();
+        let stats = larql(["lql", "STATS", "--vindex", &model, "--format", "json"]).json();
+        let mut n_shared = 0;
+        for row in stats[0]["rows"].as_array().unwrap() {
+            let (name, value) = (row[0].as_str().unwrap(), &row[1]);
+            let per_type = name
+                .strip_prefix("weight_bytes ")
+                .map(|name| &shown["stored_types"][name]["bytes"]);
+            if let Some(same) = per_type.or_else(|| shown.get(name)) {
+                assert_eq!(same, value, "{family}: {name}");
+                n_shared += 1;
+            } else {
+                let of_session = ["tokenizer", "digest", "source_digest", "profile", "threads"];
+                assert!(of_session.contains(&name), "{family}: {name}");
+            }
+        }
+        assert!(n_shared > 14, "{family}: {n_shared}");
+        let table = larql(["show", &model]).run().stdout;
+        for name in [
+            "attention",
+            "d_head",
+            "d_vocab",
+            "n_ctx",
+            "tensors",
+            "features",
+        ] {
+            let value = match &shown[name] {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let line = table.lines().find(|line| line.starts_with(name)).unwrap();
+            assert!(line.ends_with(&value), "{family}: {line}");
+        }
+    }
 }
 
 #[test]

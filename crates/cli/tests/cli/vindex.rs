@@ -222,6 +222,11 @@ fn the_demo_shows_real_answers_and_keeps_what_it_is_told_to() {
     );
     let infer = steps.iter().find(|step| step["title"] == "Infer").unwrap();
     assert_eq!(infer["rows"][0][2], " Paris");
+    for title in ["Extract", "Show", "Verify"] {
+        let step = steps.iter().find(|step| step["title"] == title).unwrap();
+        let command = step["command"].as_str().unwrap();
+        assert!(command.ends_with(kept.to_str().unwrap()), "{command}");
+    }
     assert_eq!(
         larql(["verify", kept.to_str().unwrap(), "--quiet"])
             .run()

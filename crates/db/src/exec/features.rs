@@ -10,6 +10,7 @@ use rusqlite::types::Value as SqlValue;
 
 use super::edges::note_cut;
 use super::query_table::QueryTable;
+use crate::address::address_cells;
 use crate::database::Database;
 use crate::error::DbError;
 use crate::features::{
@@ -21,6 +22,7 @@ use crate::plan::schema::feature_column as column;
 use crate::plan::{FeaturesPlan, Tokens};
 use crate::progress::{OnProgress, Progress};
 use crate::rows::{Cell, Rows};
+use crate::token::token_word;
 
 pub(super) fn rows(
     db: &Database,
@@ -307,7 +309,15 @@ impl Source<'_> {
         Ok(match idx {
             column::LAYER => layer.into(),
             column::FEATURE => feature.into(),
-            column::EXPERT => self.db.spec().expert_of(layer, feature).into(),
+            column::FFN | column::EXPERT | column::NEURON => {
+                let [ffn, expert, neuron] =
+                    address_cells(&self.db.spec().layers[layer].ffn, feature);
+                match idx {
+                    column::FFN => ffn,
+                    column::EXPERT => expert,
+                    _ => neuron,
+                }
+            }
             column::TOKEN | column::TOKENS if self.no_texts.is_some() => Cell::Null,
             column::TOKEN => match tokens(self).first() {
                 None => Cell::Null,
@@ -315,14 +325,10 @@ impl Source<'_> {
             },
             column::TOKEN_SCORE => tokens(self).first().map(|(_, score)| *score).into(),
             column::TOKENS => {
+                let tokenizer = self.db.tokenizer()?;
                 let texts = tokens(self)
                     .into_iter()
-                    .map(|(id, _)| self.token_text(id))
-                    .collect::<Result<Vec<Cell>, _>>()?;
-                let texts = texts.into_iter().map(|cell| match cell {
-                    Cell::Text(text) => text,
-                    Cell::Null | Cell::Integer(_) | Cell::Real(_) => "?".to_owned(),
-                });
+                    .map(|(id, _)| token_word(tokenizer, id));
                 texts.collect::<Vec<String>>().join(" | ").into()
             }
             _ => {
@@ -336,12 +342,10 @@ impl Source<'_> {
     /// A token as it appears in running text, without the space before it; absent for rows of the unembedding that no
     /// token has.
     fn token_text(&self, id: u32) -> Result<Cell, DbError> {
-        let text = self.db.tokenizer()?.token_text(id);
-        Ok(text
-            .map(|text| match text.trim() {
-                "" => text,
-                word => word.to_owned(),
-            })
-            .into())
+        let tokenizer = self.db.tokenizer()?;
+        Ok(match tokenizer.token_piece(id) {
+            None => Cell::Null,
+            Some(_) => token_word(tokenizer, id).into(),
+        })
     }
 }

@@ -4,26 +4,33 @@ use std::ops::RangeInclusive;
 
 use larql_models::StoredTensor;
 use larql_models::roles::{ExpertTensor, LayerTensor, TensorRole};
-use larql_models::spec::{Activation, Ffn, FfnSpec, Mixer, RopeScaling, RopeSpec};
+use larql_models::spec::{Activation, Ffn, FfnSpec};
 
-use super::stats::count;
 use crate::database::Database;
 use crate::error::DbError;
+use crate::facts::{MixerFacts, count, expert_groups, mixer_facts};
 use crate::features::tensors;
 use crate::rows::{Cell, Rows};
 
-const COLUMNS: [&str; 22] = [
+const COLUMNS: [&str; 29] = [
     "layer",
     "attention",
     "heads",
     "kv_heads",
+    "key_heads",
+    "value_heads",
     "d_head",
+    "d_value",
+    "q_rank",
+    "kv_rank",
     "features",
     "ffn",
     "experts",
     "experts_per_token",
     "d_expert",
     "d_shared",
+    "expert_groups",
+    "groups_kept",
     "activation",
     "rope_theta",
     "rope_scaling",
@@ -35,6 +42,16 @@ const COLUMNS: [&str; 22] = [
     "v",
     "o",
     "bytes",
+];
+
+/// Columns of facts that few models have: they are shown where some layer of the model has the fact.
+const OPTIONAL: [&str; 6] = [
+    "key_heads",
+    "value_heads",
+    "q_rank",
+    "kv_rank",
+    "expert_groups",
+    "groups_kept",
 ];
 
 /// What the columns from `gate` to `o` may be called in a layer; of experts, the first speaks for all.
@@ -56,33 +73,17 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
     let spec = db.spec();
     let tensors = tensors(db)?;
     let mut rows = Rows::new(&COLUMNS);
-    for idx in layers {
-        let Some(layer) = spec.layers.get(idx) else {
-            continue;
-        };
+    // Every layer is looked at, so that the columns do not depend on the range.
+    for (idx, layer) in spec.layers.iter().enumerate() {
         let number = u32::try_from(idx).expect("layer counts are u32");
-        let MixerFacts {
-            kind,
-            heads,
-            kv_heads,
-            d_head,
-            rope_theta,
-            rope_scaling,
-        } = mixer_facts(&layer.mixer);
-        let mut row: Vec<Cell> = vec![
-            idx.into(),
-            kind.into(),
-            heads.into(),
-            kv_heads.into(),
-            d_head.into(),
-            spec.n_features(idx).map(count).unwrap_or(Cell::Null),
-        ];
+        let mut row: Vec<Cell> = vec![idx.into()];
+        let mixer = mixer_facts(&layer.mixer);
+        let [rope_theta, rope_scaling] =
+            [mixer.rope_theta.into(), mixer.rope_scaling.clone().into()];
+        row.extend(mixer_cells(mixer));
+        row.push(spec.n_features(idx).map(count).unwrap_or(Cell::Null));
         row.extend(ffn_cells(&layer.ffn));
-        row.extend([
-            activation(&layer.ffn).into(),
-            rope_theta.into(),
-            rope_scaling.into(),
-        ]);
+        row.extend([activation(&layer.ffn).into(), rope_theta, rope_scaling]);
         let of_layer = |tensor: &&StoredTensor| match tensor.role {
             TensorRole::Layer(of, _) | TensorRole::Expert(of, _, _) => of == number,
             TensorRole::TokenEmbedding
@@ -106,66 +107,63 @@ pub(super) fn rows(db: &Database, layers: RangeInclusive<usize>) -> Result<Rows,
         row.push(count(n_bytes));
         rows.push(row);
     }
+    drop_absent(&mut rows);
+    let mut idx = 0..;
+    rows.rows
+        .retain(|_| idx.next().is_some_and(|idx| layers.contains(&idx)));
     Ok(rows)
 }
 
-/// What the columns about a mixer say.
-pub(super) struct MixerFacts {
-    /// `full`, `window N`, `latent`, `kda` or `gated delta`.
-    pub(super) kind: String,
-    pub(super) heads: u32,
-    /// Heads of keys; latent attention makes a key for every query head.
-    pub(super) kv_heads: u32,
-    /// Width of a key.
-    pub(super) d_head: u32,
-    rope_theta: Option<f64>,
-    rope_scaling: Option<String>,
-}
-
-pub(super) fn mixer_facts(mixer: &Mixer) -> MixerFacts {
-    let recurrent = |kind: &str, heads: u32, kv_heads: u32, d_head: u32| MixerFacts {
-        kind: kind.to_owned(),
-        heads,
-        kv_heads,
-        d_head,
-        rope_theta: None,
-        rope_scaling: None,
-    };
-    let scaling = |rope: Option<&RopeSpec>| rope.and_then(|rope| scaling_name(&rope.scaling));
-    match mixer {
-        Mixer::Attention(spec) => MixerFacts {
-            kind: spec
-                .window
-                .map_or("full".to_owned(), |window| format!("window {window}")),
-            heads: spec.n_heads,
-            kv_heads: spec.n_kv_heads,
-            d_head: spec.d_head,
-            rope_theta: spec.rope.as_ref().map(|rope| rope.theta),
-            rope_scaling: scaling(spec.rope.as_ref()),
-        },
-        Mixer::Mla(mla) => MixerFacts {
-            kind: "latent".to_owned(),
-            heads: mla.n_heads,
-            kv_heads: mla.n_heads,
-            d_head: mla.d_nope + mla.d_rope,
-            rope_theta: mla.rope.as_ref().map(|rope| rope.theta),
-            rope_scaling: scaling(mla.rope.as_ref()),
-        },
-        Mixer::Kda(kda) => recurrent("kda", kda.n_heads, kda.n_heads, kda.d_head),
-        Mixer::GatedDelta(delta) => recurrent(
-            "gated delta",
-            delta.n_value_heads,
-            delta.n_key_heads,
-            delta.d_key,
-        ),
+/// Takes away the optional columns that no row fills.
+fn drop_absent(rows: &mut Rows) {
+    for name in OPTIONAL {
+        let Some(at) = rows.columns.iter().position(|column| column == name) else {
+            continue;
+        };
+        if rows.rows.iter().all(|row| row[at] == Cell::Null) {
+            rows.columns.remove(at);
+            rows.rows.iter_mut().for_each(|row| {
+                row.remove(at);
+            });
+        }
     }
 }
 
-/// `ffn`, `experts`, `experts_per_token`, `d_expert`, `d_shared`.
-fn ffn_cells(ffn: &Ffn) -> [Cell; 5] {
+/// `attention` to `kv_rank`.
+fn mixer_cells(facts: MixerFacts) -> [Cell; 9] {
+    let MixerFacts {
+        kind,
+        heads,
+        kv_heads,
+        key_heads,
+        value_heads,
+        d_head,
+        d_value,
+        q_rank,
+        kv_rank,
+        rope_theta: _,
+        rope_scaling: _,
+    } = facts;
+    [
+        kind.into(),
+        heads.into(),
+        kv_heads.into(),
+        key_heads.into(),
+        value_heads.into(),
+        d_head.into(),
+        d_value.into(),
+        q_rank.into(),
+        kv_rank.into(),
+    ]
+}
+
+/// `ffn` to `groups_kept`.
+fn ffn_cells(ffn: &Ffn) -> [Cell; 7] {
     match ffn {
         Ffn::Gated(_) | Ffn::Plain(_) => [
             "dense".into(),
+            Cell::Null,
+            Cell::Null,
             Cell::Null,
             Cell::Null,
             Cell::Null,
@@ -176,26 +174,17 @@ fn ffn_cells(ffn: &Ffn) -> [Cell; 5] {
                 None => "mixture",
                 Some(_) => "mixture beside dense",
             };
+            let groups = expert_groups(moe);
             [
                 kind.into(),
                 moe.n_experts.into(),
                 moe.n_active.into(),
                 moe.expert.d_mlp.into(),
                 moe.shared.as_ref().map(|shared| shared.ffn.d_mlp).into(),
+                groups.map(|(n_groups, _)| n_groups).into(),
+                groups.map(|(_, n_kept)| n_kept).into(),
             ]
         }
-    }
-}
-
-fn scaling_name(scaling: &RopeScaling) -> Option<String> {
-    match scaling {
-        RopeScaling::Unscaled => None,
-        RopeScaling::Linear { factor } => Some(format!("linear {factor}")),
-        RopeScaling::Llama3 { factor, .. } => Some(format!("llama3 {factor}")),
-        RopeScaling::Yarn { factor, .. } => Some(format!("yarn {factor}")),
-        RopeScaling::Divisors { divisors } => Some(format!("{} divisors", divisors.len())),
-        RopeScaling::LongRope { .. } => Some("longrope".to_owned()),
-        RopeScaling::Proportional { live_pairs } => Some(format!("proportional {live_pairs}")),
     }
 }
 

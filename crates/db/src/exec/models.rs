@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use larql_vindex::Vindex;
 
-use super::stats::count;
 use crate::database::Database;
 use crate::error::DbError;
+use crate::facts::count;
 use crate::rows::{Cell, Rows};
 
 /// Most entries of a folder that are looked at; more is not a folder of models.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use larql_lql::Span;
 use larql_lql::ast::{
     CreateRelation, Describe, DetailLevel, DropRelation, Explain, Infer, LayerChoice, LayerRange,
-    Literal, LiteralValue, Nearest, Number, Position, RelationList, ShowLayers, ShowModels,
-    ShowRelation, ShowRelations, SourceKind, Statement, Stats, Text, TextList, Use, Walk,
+    Nearest, Number, Position, RelationList, ShowLayers, ShowModels, ShowRelation, ShowRelations,
+    SourceKind, Statement, Stats, Text, TextList, Use, Walk,
 };
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 use larql_vindex::Level;
@@ -336,30 +336,6 @@ impl Binder<'_> {
         Err(no_layer(db, span, &value.to_string()))
     }
 
-    /// Refuses a constant that a layer is compared with and that is none of the model's.
-    pub(super) fn layer_literal(&self, db: &Database, literal: &Literal) -> Result<(), DbError> {
-        let Literal { value, span } = literal;
-        let given = match value {
-            LiteralValue::Integer(n) => {
-                let found = usize::try_from(*n).is_ok_and(|n| n < db.spec().n_layers());
-                if found {
-                    return Ok(());
-                }
-                n.to_string()
-            }
-            LiteralValue::Float(x) => {
-                let last = db.spec().n_layers() as f64 - 1.0;
-                if x.fract() == 0.0 && (0.0..=last).contains(x) {
-                    return Ok(());
-                }
-                x.to_string()
-            }
-            // Refused by the column's type.
-            LiteralValue::Text(_) | LiteralValue::Boolean(_) | LiteralValue::Null => return Ok(()),
-        };
-        Err(no_layer(db, *span, &given))
-    }
-
     fn range(&self, db: &Database, range: &LayerRange) -> Result<RangeInclusive<usize>, DbError> {
         let LayerRange {
             first,
@@ -429,7 +405,7 @@ impl Binder<'_> {
     }
 }
 
-fn no_layer(db: &Database, span: Span, given: &str) -> DbError {
+pub(super) fn no_layer(db: &Database, span: Span, given: &str) -> DbError {
     let has = match db.spec().n_layers() {
         0 => "no layers".to_owned(),
         n => format!("layers 0-{}", n - 1),

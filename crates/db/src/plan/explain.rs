@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use super::schema::{EDGES, Table, feature_column};
 use super::{DescribePlan, EdgesPlan, FeaturesPlan, OrderKey, Plan, Tokens};
 use crate::plan::filter::{Filter, Value};
+use crate::rows::counted;
 use larql_lql::ast::CompareOp;
 
 /// Items of a list that a plan repeats.
@@ -258,10 +259,6 @@ fn passes(n: usize, n_tokens: usize) -> String {
     format!("{n} forward pass{plural} of {}", counted(n_tokens, "token"))
 }
 
-fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 /// The matrices that must be read before rows can be filtered.
 fn norm_reads(plan: &FeaturesPlan, terms: &[&Filter]) -> String {
     let names: Vec<&str> = terms
@@ -294,7 +291,7 @@ fn layer_words(layers: &RangeInclusive<usize>) -> String {
 }
 
 /// Consecutive layers as ranges.
-fn list_words(layers: &[usize]) -> String {
+pub(super) fn list_words(layers: &[usize]) -> String {
     let mut ranges: Vec<RangeInclusive<usize>> = Vec::new();
     for layer in layers {
         match ranges.last_mut() {

@@ -3,6 +3,7 @@
 //! Nothing here runs. A plan that exists can be executed; what cannot be executed is refused while binding, with the place
 //! in the text. `EXPLAIN` prints a plan through its `Display`.
 
+mod address_check;
 mod asked;
 pub(crate) mod bind;
 mod explain;

@@ -63,30 +63,36 @@ pub mod feature_column {
     pub const LAYER: usize = 0;
     /// Index of the feature in its layer.
     pub const FEATURE: usize = 1;
-    /// The routed expert it belongs to, in layers that have some.
-    pub const EXPERT: usize = 2;
+    /// Which FFN of the layer it belongs to: `dense`, `expert` or `shared`.
+    pub const FFN: usize = 2;
+    /// The routed expert it belongs to, if it belongs to one.
+    pub const EXPERT: usize = 3;
+    /// Its number in that FFN.
+    pub const NEURON: usize = 4;
     /// Euclidean norm of the gate row.
-    pub const GATE_NORM: usize = 3;
+    pub const GATE_NORM: usize = 5;
     /// Euclidean norm of the up row.
-    pub const UP_NORM: usize = 4;
+    pub const UP_NORM: usize = 6;
     /// Euclidean norm of the down column.
-    pub const DOWN_NORM: usize = 5;
+    pub const DOWN_NORM: usize = 7;
     /// The token that the feature writes most.
-    pub const TOKEN: usize = 6;
+    pub const TOKEN: usize = 8;
     /// Its score.
-    pub const TOKEN_SCORE: usize = 7;
+    pub const TOKEN_SCORE: usize = 9;
     /// The ten tokens it writes most.
-    pub const TOKENS: usize = 8;
+    pub const TOKENS: usize = 10;
     /// Gate row times the text's vector.
-    pub const GATE_DOT: usize = 9;
+    pub const GATE_DOT: usize = 11;
     /// The same, of unit vectors.
-    pub const COSINE: usize = 10;
+    pub const COSINE: usize = 12;
 }
 
 const FEATURE_COLUMNS: &[Column] = &[
     column("layer", ColumnType::Integer),
     column("feature", ColumnType::Integer),
+    column("ffn", ColumnType::Text),
     column("expert", ColumnType::Integer),
+    column("neuron", ColumnType::Integer),
     column("gate_norm", ColumnType::Real),
     column("up_norm", ColumnType::Real),
     column("down_norm", ColumnType::Real),
@@ -100,7 +106,7 @@ const FEATURE_COLUMNS: &[Column] = &[
 /// FFN features, one row each.
 pub static FEATURES: Table = Table {
     name: "FEATURES",
-    columns: FEATURE_COLUMNS.split_at(9).0,
+    columns: FEATURE_COLUMNS.split_at(11).0,
 };
 
 /// FFN features beside a text's vector.

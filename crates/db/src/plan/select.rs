@@ -124,7 +124,7 @@ impl Binder<'_> {
         let db = self.database(*span)?;
         self.require_features(db, *span)?;
         let layer = self.layer(db, *layer)?;
-        let filter = self.feature_filter(db, &FEATURES, filter.as_ref())?;
+        let filter = self.feature_filter(db, &FEATURES, filter.as_ref(), layer..=layer)?;
         let columns = (0..FEATURES.columns.len()).collect();
         let (limit, limit_given) = self.limit(*limit)?;
         let nearest = None;
@@ -164,7 +164,7 @@ impl Binder<'_> {
             }
         };
         let columns = select_list(table, columns)?;
-        let filter = self.feature_filter(db, table, filter.as_ref())?;
+        let filter = self.feature_filter(db, table, filter.as_ref(), layers.clone())?;
         let mut order = order_keys(table, order_by)?;
         if nearest.is_some() && order.is_empty() {
             order.push(OrderKey {
@@ -180,21 +180,19 @@ impl Binder<'_> {
         self.features_plan(table, columns, layers, nearest, filter, order, limit)
     }
 
-    /// A filter of features; a layer that the model has not is a mistake in it, not an empty answer.
+    /// A filter of features of these layers; an address that the model has not is a mistake in it, not an empty answer.
     fn feature_filter(
         &self,
         db: &Database,
-        table: &Table,
+        table: &'static Table,
         filter: Option<&Expr>,
+        layers: RangeInclusive<usize>,
     ) -> Result<Option<Filter>, DbError> {
         let Some(expr) = filter else {
             return Ok(None);
         };
         let bound = bind_filter(table, expr)?;
-        let is_layer = |ident: &Ident| table.find(&ident.name) == Some(feature_column::LAYER);
-        for literal in compared_with(expr, &is_layer) {
-            self.layer_literal(db, literal)?;
-        }
+        self.address_literals(db, table, expr, &bound, layers)?;
         Ok(Some(bound))
     }
 
@@ -387,7 +385,10 @@ fn order_keys(table: &Table, keys: &[AstOrderKey]) -> Result<Vec<OrderKey>, DbEr
 
 /// Every constant that a column is said to equal or not, or to lie between: where such a column has few values, one that
 /// is none of them is a mistake, not an empty answer.
-fn compared_with<'a>(expr: &'a Expr, is_column: &dyn Fn(&Ident) -> bool) -> Vec<&'a Literal> {
+pub(super) fn compared_with<'a>(
+    expr: &'a Expr,
+    is_column: &dyn Fn(&Ident) -> bool,
+) -> Vec<&'a Literal> {
     match expr {
         Expr::And { terms, span: _ } | Expr::Or { terms, span: _ } => terms
             .iter()

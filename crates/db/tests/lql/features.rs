@@ -169,8 +169,8 @@ fn every_family_lists_layers_norms_and_facts_without_a_tokenizer() {
         }
         let listed = run(&mut session, "SHOW FEATURES 0 LIMIT 3").unwrap();
         for row in &listed.rows {
-            assert_eq!((&row[6], &row[8]), (&Cell::Null, &Cell::Null), "{family}");
-            assert!(matches!(row[7], Cell::Real(_)), "{family}: {row:?}");
+            assert_eq!((&row[8], &row[10]), (&Cell::Null, &Cell::Null), "{family}");
+            assert!(matches!(row[9], Cell::Real(_)), "{family}: {row:?}");
         }
         assert_eq!(listed.rows.len(), 3, "{family}");
         let about_texts = |note: &&String| note.starts_with("tokens have no text");
@@ -218,7 +218,17 @@ fn facts(session: &mut larql_db::Session, names: &[&str]) -> Vec<String> {
 
 #[test]
 fn layers_say_what_mixes_positions_and_which_ffns_are_mixtures() {
-    let heads = ["attention", "heads", "kv_heads", "d_head"];
+    let heads = [
+        "attention",
+        "heads",
+        "kv_heads",
+        "key_heads",
+        "value_heads",
+        "d_head",
+        "d_value",
+        "q_rank",
+        "kv_rank",
+    ];
     let experts = [
         "d_mlp",
         "dense_layers",
@@ -231,43 +241,73 @@ fn layers_say_what_mixes_positions_and_which_ffns_are_mixtures() {
     for (family, of_heads, of_experts, of_layers) in [
         (
             "deepseek-v2",
-            ["latent", "4", "4", "24"],
+            ["latent", "4", "4", "none", "none", "24", "20", "none", "32"],
             ["104", "1", "8", "2", "48", "48"],
             [
-                "0 | latent | 4 | 4 | 24 | 104 | dense | NULL | NULL | NULL | NULL | silu, gated",
-                "1 | latent | 4 | 4 | 24 | 432 | mixture | 8 | 2 | 48 | 48 | silu, gated",
+                "0 | latent | 4 | 4 | 24 | 20 | 32 | 104 | dense | NULL | NULL | NULL | NULL | silu, gated",
+                "1 | latent | 4 | 4 | 24 | 20 | 32 | 432 | mixture | 8 | 2 | 48 | 48 | silu, gated",
             ],
         ),
         (
             "kimi-linear",
-            ["kda in 2, latent in 2", "4, 5", "4, 5", "12, 24"],
+            [
+                "kda in 2, latent in 2",
+                "4, 5",
+                "4, 5",
+                "none",
+                "none",
+                "12, 24",
+                "12, 20",
+                "none",
+                "32",
+            ],
             ["104", "1", "6", "2", "48", "48"],
             [
-                "0 | kda | 5 | 5 | 12 | 104 | dense | NULL | NULL | NULL | NULL | silu, gated",
-                "1 | latent | 4 | 4 | 24 | 336 | mixture | 6 | 2 | 48 | 48 | silu, gated",
+                "0 | kda | 5 | 5 | 12 | 12 | NULL | 104 | dense | NULL | NULL | NULL | NULL | silu, gated",
+                "1 | latent | 4 | 4 | 24 | 20 | 32 | 336 | mixture | 6 | 2 | 48 | 48 | silu, gated",
             ],
         ),
         (
             "qwen3-next",
-            ["gated delta in 2, full in 2", "4", "2", "12, 24"],
+            [
+                "gated delta in 2, full in 2",
+                "4",
+                "2",
+                "2",
+                "4",
+                "12, 24",
+                "20, 24",
+                "none",
+                "none",
+            ],
             ["NULL", "0", "6", "2", "48", "40"],
             [
-                "0 | gated delta | 4 | 2 | 12 | 328 | mixture | 6 | 2 | 48 | 40 | silu, gated",
-                "1 | full | 4 | 2 | 24 | 328 | mixture | 6 | 2 | 48 | 40 | silu, gated",
+                "0 | gated delta | NULL | NULL | 2 | 4 | 12 | 20 | 328 | mixture | 6 | 2 | 48 | 40 | silu, gated",
+                "1 | full | 4 | 2 | NULL | NULL | 24 | 24 | 328 | mixture | 6 | 2 | 48 | 40 | silu, gated",
             ],
         ),
         (
             "gemma4-moe",
-            ["window 9 in 2, full in 2", "4", "1, 2", "24, 32"],
+            [
+                "window 9 in 2, full in 2",
+                "4",
+                "1, 2",
+                "none",
+                "none",
+                "24, 32",
+                "24, 32",
+                "none",
+                "none",
+            ],
             ["104", "0", "6", "2", "48", "NULL"],
             [
-                "0 | window 9 | 4 | 2 | 24 | 392 | mixture beside dense | 6 | 2 | 48 | NULL | gelu_tanh, gated",
-                "1 | window 9 | 4 | 2 | 24 | 392 | mixture beside dense | 6 | 2 | 48 | NULL | gelu_tanh, gated",
+                "0 | window 9 | 4 | 2 | 24 | 24 | 392 | mixture beside dense | 6 | 2 | 48 | NULL | gelu_tanh, gated",
+                "1 | window 9 | 4 | 2 | 24 | 24 | 392 | mixture beside dense | 6 | 2 | 48 | NULL | gelu_tanh, gated",
             ],
         ),
         (
             "phi",
-            ["full", "4", "4", "24"],
+            ["full", "4", "4", "none", "none", "24", "24", "none", "none"],
             ["104", "none", "none", "none", "none", "none"],
             ["", ""],
         ),
@@ -281,6 +321,20 @@ fn layers_say_what_mixes_positions_and_which_ffns_are_mixtures() {
         for (row, start) in rows[1..].iter().zip(of_layers) {
             assert!(row.starts_with(start), "{family}: {row}");
         }
+        // One number is a range of one layer.
+        assert_eq!(
+            lines(&run(&mut session, "SHOW LAYERS 1").unwrap())[1],
+            rows[2]
+        );
+    }
+    session
+        .open(&larql_testkit::parity_fixture("deepseek-v3"))
+        .unwrap();
+    let of_groups = facts(&mut session, &["q_rank", "expert_groups", "groups_kept"]);
+    assert_eq!(of_groups, ["40", "4", "2"]);
+    let layers = run(&mut session, "SHOW LAYERS").unwrap();
+    for name in ["q_rank", "kv_rank", "expert_groups", "groups_kept"] {
+        assert!(layers.columns.iter().any(|column| column == name), "{name}");
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod clauses;
 mod docs;
+mod experts;
 mod features;
 mod plans;
 mod script;

@@ -66,7 +66,7 @@ SHOW FEATURES 3
 2. order by layer, feature [none]
 3. cut to 20 rows [none]
 4. compute tokens of the rows left [the unembedding once per batch]
-5. show layer, feature, expert, gate_norm, up_norm, down_norm, token, token_score, tokens [none]
+5. show layer, feature, ffn, expert, neuron, gate_norm, up_norm, down_norm, token, token_score, tokens [none]
 SELECT layer, feature FROM FEATURES WHERE layer != 2 AND gate_norm > 1.5 LIMIT 3
 1. take the features of layers 0-1, layer 3 [2304 rows]
 2. keep layer != 2 AND gate_norm > 1.5 [one read for gate_norm]
@@ -81,7 +81,7 @@ SELECT * FROM FEATURES NEAREST TO "France" WHERE layer = 1 AND token LIKE "par%"
 5. keep token LIKE "par%" [none]
 6. order by token_score DESC, layer, feature [none]
 7. cut to 20 rows [none]
-8. show layer, feature, expert, gate_norm, up_norm, down_norm, token, token_score, tokens, gate_dot, cosine [none]
+8. show layer, feature, ffn, expert, neuron, gate_norm, up_norm, down_norm, token, token_score, tokens, gate_dot, cosine [none]
 SELECT target, prob FROM EDGES WHERE entity IN ("France", "Japan") AND relation LIKE "cap%" AND (rank <= 4 OR prob > 0.5) AND rank < 9 ORDER BY prob DESC
 1. ask about "France", "Japan": capital [8 prompts]
 2. take the 8 best answers of each [none]

@@ -123,3 +123,40 @@ fn significant(x: f64) -> String {
         }
     }
 }
+
+/// A reference checkpoint with a tokenizer of one token per byte, which the checkpoints have not.
+pub(crate) fn family_with_bytes(family: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        let from = larql_testkit::parity_fixture(family).join(name);
+        std::fs::copy(from, folder.path().join(name)).unwrap();
+    }
+    // The letters that stand for bytes: those that can be seen stand for themselves, the others come after U+0100.
+    let is_seen = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let mut hidden = 0x100..;
+    let vocab: serde_json::Map<String, serde_json::Value> = (0..=255u32)
+        .map(|byte| {
+            let code = if is_seen(byte) {
+                byte
+            } else {
+                hidden.next().unwrap()
+            };
+            (char::from_u32(code).unwrap().to_string(), byte.into())
+        })
+        .collect();
+    let byte_level = serde_json::json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false
+    });
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocab, "merges": []
+        }
+    });
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    std::fs::write(folder.path().join("tokenizer_config.json"), "{}").unwrap();
+    folder
+}

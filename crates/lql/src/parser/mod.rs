@@ -296,15 +296,22 @@ impl Parser<'_> {
         let first = self.number()?;
         self.need_punct("-")?;
         let last = self.number()?;
-        let span = first.span.to(last.span);
-        if first.value > last.value {
-            let kind = ParseErrorKind::ReversedRange {
-                first: first.value,
-                last: last.value,
-            };
-            return Err(ParseError { span, kind });
+        ascending(first, last)
+    }
+
+    /// `a-b`, or one layer as the range from itself to itself.
+    fn layer_or_range(&mut self) -> Result<LayerRange> {
+        let first = self.number()?;
+        if self.eat_punct("-").is_none() {
+            let span = first.span;
+            return Ok(LayerRange {
+                first,
+                last: first,
+                span,
+            });
         }
-        Ok(LayerRange { first, last, span })
+        let last = self.number()?;
+        ascending(first, last)
     }
 
     /// `(item, item, ...)`, at least one item; the span includes the parentheses.
@@ -356,4 +363,17 @@ impl Parser<'_> {
         self.depth -= 1;
         result
     }
+}
+
+/// The range of two numbers.
+fn ascending(first: Number, last: Number) -> Result<LayerRange> {
+    let span = first.span.to(last.span);
+    if first.value > last.value {
+        let kind = ParseErrorKind::ReversedRange {
+            first: first.value,
+            last: last.value,
+        };
+        return Err(ParseError { span, kind });
+    }
+    Ok(LayerRange { first, last, span })
 }

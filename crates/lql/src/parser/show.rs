@@ -47,7 +47,7 @@ impl Parser<'_> {
             self.expect("whole number");
         }
         let range = if has_range {
-            Some(self.layer_range()?)
+            Some(self.layer_or_range()?)
         } else {
             None
         };

@@ -38,6 +38,7 @@ fn use_stats_and_show() {
     verified("SHOW LAYERS");
     verified("SHOW LAYERS RANGE 3-17");
     one_statement_parses_to("show layers 0-0", "SHOW LAYERS RANGE 0-0");
+    one_statement_parses_to("SHOW LAYERS 7", "SHOW LAYERS RANGE 7-7");
     verified("SHOW FEATURES 12");
     verified(r#"SHOW FEATURES 0 WHERE token LIKE "%is" LIMIT 7"#);
     verified("SHOW RELATIONS");

@@ -172,12 +172,42 @@ pub(super) fn sizes_beside(
     class_kv_heads: Option<u32>,
     head_dim: impl Fn(u32, u32) -> u32,
 ) -> Result<Sizes, ModelError> {
-    let (d_model, n_heads) = (cfg.u32("hidden_size")?, cfg.u32("num_attention_heads")?);
+    let stated = Stated {
+        d_mlp,
+        n_ctx,
+        d_vocab: cfg.u32("vocab_size")?,
+        n_heads: cfg.u32("num_attention_heads")?,
+    };
+    sizes_of(cfg, stated, class_kv_heads, head_dim)
+}
+
+/// Sizes that some classes take for granted or spell otherwise.
+pub(super) struct Stated {
+    pub(super) d_mlp: u32,
+    pub(super) n_ctx: u32,
+    pub(super) d_vocab: u32,
+    pub(super) n_heads: u32,
+}
+
+/// As [`sizes_with_kv`], beside sizes that have been read.
+pub(super) fn sizes_of(
+    cfg: &RawConfig<'_>,
+    stated: Stated,
+    class_kv_heads: Option<u32>,
+    head_dim: impl Fn(u32, u32) -> u32,
+) -> Result<Sizes, ModelError> {
+    let Stated {
+        d_mlp,
+        n_ctx,
+        d_vocab,
+        n_heads,
+    } = stated;
+    let d_model = cfg.u32("hidden_size")?;
     let sizes = Sizes {
         n_layers: cfg.u32("num_hidden_layers")?,
         d_model,
         d_mlp,
-        d_vocab: cfg.u32("vocab_size")?,
+        d_vocab,
         n_ctx,
         n_heads,
         n_kv_heads: match cfg.opt_u32("num_key_value_heads")? {

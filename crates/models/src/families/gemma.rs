@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::decoder::{
-    GGUF_WINDOW_KEYS, Plain, Sizes, activation_named, attentions, gguf_bias, gguf_finish,
+    GGUF_WINDOW_KEYS, Plain, Sizes, Stated, activation_named, attentions, gguf_bias, gguf_finish,
     gguf_missing, gguf_needed_window, gguf_positive, gguf_windows, layer_windows, rms,
-    sizes_from_gguf, sizes_with_kv, softcap,
+    sizes_from_gguf, sizes_of, sizes_with_kv, softcap,
 };
 use super::rope::{self, RopeClass};
 use super::{Family, GgufFacts, GgufRopeRows, names};
@@ -91,7 +91,19 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
         Generation::One => 16,
         Generation::Two | Generation::Three => 4,
     };
-    let sizes = sizes_with_kv(cfg, Some(class_kv_heads), |_, _| 256)?;
+    let sizes = match generation {
+        Generation::One | Generation::Two => sizes_with_kv(cfg, Some(class_kv_heads), |_, _| 256)?,
+        // Files of the models that see leave out what the class takes for granted.
+        Generation::Three => {
+            let stated = Stated {
+                d_mlp: cfg.u32("intermediate_size")?,
+                n_ctx: cfg.u32_or("max_position_embeddings", 131_072)?,
+                d_vocab: cfg.u32_or("vocab_size", 262_208)?,
+                n_heads: cfg.u32_or("num_attention_heads", 8)?,
+            };
+            sizes_of(cfg, stated, Some(class_kv_heads), |_, _| 256)?
+        }
+    };
     let class_theta = if generation == Generation::Three {
         1_000_000.0
     } else {
@@ -195,6 +207,10 @@ fn windows(
     generation: Generation,
 ) -> Result<Vec<Option<u32>>, ModelError> {
     let window = cfg.window("sliding_window", 4096)?;
+    if generation == Generation::Two {
+        // The name that the window had before the class was released.
+        cfg.must_be("sliding_window_size", &window.into())?;
+    }
     let pattern = cfg.opt_u32("sliding_window_pattern")?;
     let private = cfg.opt_u32("_sliding_window_pattern")?;
     let period = match generation {

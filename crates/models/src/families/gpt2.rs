@@ -64,9 +64,11 @@ struct Found {
 }
 
 fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
-    // Heads for classification, and an order of operations that only differs in half precision.
+    // Heads for classification, tokens of the first release, and an order of operations that only differs in half precision.
     for key in [
         "n_ctx",
+        "n_special",
+        "predict_special_tokens",
         "reorder_and_upcast_attn",
         "summary_activation",
         "summary_first_dropout",

@@ -42,6 +42,9 @@ pub(super) const GGUF: &[Rule] = &[
     Rule::latent_halves("attn_k_b.weight", "attn_v_b.weight"),
 ];
 
+/// The second of them alone, which is what the stock converter writes.
+pub(crate) const HALVES: &[Rule] = &[GGUF[1]];
+
 /// GGUF keys, below the architecture, that the readers of this module know.
 pub(super) const GGUF_KEYS: &[&str] = &[
     "attention.key_length_mla",

@@ -49,7 +49,8 @@ use crate::spec::{KvSource, Mixer, ModelSpec};
 
 pub(crate) use difference::{differences, first_difference};
 pub(crate) use llama_cpp::{reads_otherwise, wants_head};
-pub(crate) use to_config::to_config;
+pub(crate) use mla::HALVES as LATENT_HALVES;
+pub(crate) use to_config::{is_class_of, to_config};
 
 /// Values of a tensor, if there is one of that name.
 pub(crate) type Floats<'a> = dyn Fn(&str) -> Result<Option<Vec<f32>>, ModelError> + 'a;

@@ -134,7 +134,13 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
             cfg.opt_u32("shared_expert_intermediate_size")?
                 .unwrap_or(5632),
         ),
-        Generation::Three => None,
+        // Published files describe the other generation's choices too.
+        Generation::Three => {
+            cfg.must_be_off("qkv_bias")?;
+            cfg.must_be("shared_expert_intermediate_size", &0.into())?;
+            cfg.must_be("use_qk_norm", &true.into())?;
+            None
+        }
     };
     let sparse = sparse_layers(cfg, sizes.n_layers)?;
     cfg.finish()?;

@@ -121,6 +121,13 @@ pub(super) fn derive<'a, I: Iterator<Item = &'a TensorInfo>>(
     Ok(keys.metadata)
 }
 
+/// Metadata of a model with latents that state the widths of what stock tools cache: one head for all.
+pub(super) fn with_cached_latents(metadata: Metadata, arch: &str, spec: &ModelSpec) -> Metadata {
+    let mut keys = Keys { arch, metadata };
+    mla::cached_keys(&mut keys, spec);
+    keys.metadata
+}
+
 /// The number by which stock tools name the type of most weights, for the types that are not a mixture.
 fn file_type<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> Option<u32> {
     let matrices: Vec<_> = tensors.filter(|info| info.shape.len() > 1).collect();

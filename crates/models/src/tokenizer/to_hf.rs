@@ -27,8 +27,11 @@ pub struct HfTokenizerFolder {
     pub chat_template: Option<String>,
     /// `tokenizer.model`, for a vocabulary with scores.
     pub sentencepiece: Option<Vec<u8>>,
-    /// The id that begins a text, if the vocabulary has one; for `bos_token_id` of `config.json`.
+    /// The id that begins a text, if the vocabulary has one; for `bos_token_id` of `config.json` and
+    /// `generation_config.json`.
     pub bos: Option<u32>,
+    /// The id that fills up batches, if the vocabulary has one; for `pad_token_id` of both.
+    pub pad: Option<u32>,
     /// The ids that end generation; for `eos_token_id` of `generation_config.json`.
     pub eos: Vec<u32>,
 }
@@ -60,6 +63,7 @@ pub fn hf_folder(vocab: GgufVocab) -> Result<HfTokenizerFolder, TokenizerError> 
         chat_template: tokenizer.chat_template().map(str::to_owned),
         sentencepiece,
         bos: tokenizer.special().bos,
+        pad: tokenizer.special().pad,
         eos: tokenizer.special().eos.clone(),
     })
 }

@@ -10,7 +10,7 @@ use larql_models::to_gguf::Quantization;
 use serde_json::{Map, Value, json};
 
 use super::gguf::plan;
-use super::{fixture, refusal, spec_of};
+use super::{edited, fixture, refusal, spec_of};
 
 /// What a case does to a configuration.
 type Edit = fn(&mut Map<String, Value>);
@@ -110,6 +110,57 @@ fn of_wrappers() {
         nested("gemma3_text", "num_attention_heads", json!(8)),
         "key `num_attention_heads` is 8, expected 4, as text_config says, or no key"
     );
+    // Inside it would change the model, outside it is passed over in favor of a default.
+    assert_eq!(
+        nested("gemma3_text", "final_logit_softcapping", json!(9.5)),
+        "key `final_logit_softcapping` is 9.5, expected this key in text_config, or nowhere"
+    );
+}
+
+/// A file of another kind, a shard out of place, and a tensor that other programs do not have here.
+#[test]
+fn of_kinds_of_files() {
+    let general = |key: &str, value: GgufValue| {
+        let source = fixture("llama");
+        let mut plan = plan(&source);
+        plan.metadata_mut().set(key, value);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        plan.write(&source, fs::File::create(&path).unwrap())
+            .unwrap();
+        Checkpoint::open(&path).unwrap_err()
+    };
+    let text = |error: larql_models::ModelError| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        format!("{error} {}", cause.unwrap_or_default())
+    };
+    let found = text(general("general.type", GgufValue::String("adapter".into())));
+    assert!(
+        found.contains("key `general.type` is adapter, expected model"),
+        "{found}"
+    );
+    let found = text(general("split.no", GgufValue::U16(1)));
+    assert!(found.contains("key `split.no` is 1, expected 0"), "{found}");
+    let dir = edited("qwen3", |cfg| {
+        let rope = &mut cfg["rope_parameters"];
+        rope["rope_type"] = json!("llama3");
+        rope["factor"] = json!(8.0);
+        rope["low_freq_factor"] = json!(1.0);
+        rope["high_freq_factor"] = json!(4.0);
+        rope["original_max_position_embeddings"] = json!(32);
+    });
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let plan = plan(&checkpoint);
+    assert!(
+        plan.differences()[0].contains("cannot be read without the manifest"),
+        "{:?}",
+        plan.differences()
+    );
+    let path = dir.path().join("alone.gguf");
+    plan.write(&checkpoint, fs::File::create(&path).unwrap())
+        .unwrap();
+    let found = text(Checkpoint::open(&path).unwrap_err());
+    assert!(found.contains("rope_freqs.weight"), "{found}");
 }
 
 /// A fixture's file with another value under a key below its architecture.

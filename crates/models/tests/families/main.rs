@@ -6,6 +6,7 @@ mod configs;
 mod contradictions;
 mod gguf;
 mod mixers;
+mod published;
 mod specs;
 mod switches;
 

@@ -1,6 +1,7 @@
 //! A checkpoint becomes a vindex and comes back the same, or nothing is left.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -9,7 +10,8 @@ use larql_formats::gguf::{GgufFile, GgufWriter, Value};
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 use larql_models::{Checkpoint, LayerTensor, TensorRole};
 use larql_vindex::{
-    ExtractOptions, Level, Progress, SourceKind, TokenizerPlace, Vindex, WeightsPlacement, extract,
+    ExportSource, ExtractOptions, Level, Progress, SourceKind, TokenizerPlace, Vindex,
+    WeightsPlacement, export_gguf, extract,
 };
 
 use crate::support::{FIXTURES, bits, fixture, folder, gguf, go_on, names, run};
@@ -130,6 +132,73 @@ fn a_folder_is_kept_with_its_tokenizer_and_at_level_all_with_its_texts() {
         manifest.digest,
         "the level is no part of the model"
     );
+}
+
+/// A vindex has tokenizer.json: what its weights file cannot say of it concerns those who read that file alone.
+#[test]
+fn notes_on_a_vocabulary_name_the_file_that_they_are_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = folder(dir.path(), "qwen3");
+    let path = source.join("tokenizer.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let text = text.replace(r#""normalizer":null"#, r#""normalizer":{"type":"NFC"}"#);
+    fs::write(&path, text).unwrap();
+    let notes = run(&source, &dir.path().join("m.vindex"), Level::All)
+        .unwrap()
+        .notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0].starts_with(
+            "weights.gguf, for programs that read it alone: tokenizer.json composes characters"
+        ),
+        "{notes:?}"
+    );
+    let checkpoint = Checkpoint::open(&source).unwrap();
+    let direct = ExportSource {
+        checkpoint: &checkpoint,
+        vindex: None,
+    };
+    let out = dir.path().join("m.gguf");
+    let report = export_gguf(direct, &out, None, NonZeroUsize::MIN, &mut go_on).unwrap();
+    assert!(
+        report.notes[0].starts_with("the exported file: tokenizer.json composes characters"),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
+fn what_a_vindex_leaves_out_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = folder(dir.path(), "qwen3");
+    let said = |level: Level, out: &str| {
+        let report = run(&source, &dir.path().join(out), level).unwrap();
+        let notes = report.notes.into_iter();
+        notes
+            .filter(|note| note.starts_with("left out of"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(said(Level::All, "nothing"), [""; 0]);
+    for name in ["LICENSE", ".gitattributes", "modeling_x.py"] {
+        fs::write(source.join(name), "x").unwrap();
+    }
+    assert_eq!(
+        said(Level::All, "a"),
+        ["left out of the vindex: LICENSE, modeling_x.py"]
+    );
+    fs::write(source.join("merges.txt"), "x").unwrap();
+    assert_eq!(
+        said(Level::All, "b"),
+        [
+            "left out of the vindex: LICENSE, merges.txt, modeling_x.py (tokenizer.json is what is read)"
+        ]
+    );
+    assert_eq!(said(Level::Inference, "c"), [""; 0]);
+    for i in 0..11 {
+        fs::write(source.join(format!("p{i:02}.png")), "x").unwrap();
+    }
+    let note = said(Level::All, "d").remove(0);
+    assert!(note.contains("p08.png and 2 more ("), "{note}");
 }
 
 #[cfg(unix)]

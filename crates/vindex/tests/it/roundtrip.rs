@@ -14,7 +14,7 @@ use larql_vindex::{
     extract, verify,
 };
 
-use crate::support::{go_on, names};
+use crate::support::{gguf, go_on, names};
 
 /// Families whose norms or decays round when they are read, so that the vindex keeps the originals.
 fn source_of<'a>(vindex: &'a Vindex, checkpoint: &'a Checkpoint) -> ExportSource<'a> {
@@ -267,6 +267,149 @@ fn quantizing_changes_types_and_says_where_it_could_not() {
     );
 }
 
+/// The tokens that a GGUF file names are named by both files in which loaders look for them.
+#[test]
+fn the_tokens_of_a_gguf_are_those_of_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, back) = (dir.path().join("m.gguf"), dir.path().join("back"));
+    gguf(&file, "qwen3");
+    let checkpoint = Checkpoint::open(&file).unwrap();
+    let source = ExportSource {
+        checkpoint: &checkpoint,
+        vindex: None,
+    };
+    export_safetensors(source, &back, None, &mut go_on).unwrap();
+    let ids = |name: &str| {
+        let text = fs::read(back.join(name)).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        ["bos_token_id", "pad_token_id", "eos_token_id"].map(|key| json[key].to_string())
+    };
+    assert_eq!(ids("generation_config.json"), ["5", "7", "[6]"]);
+    assert_eq!(ids("config.json"), ["5", "7", "6"]);
+    assert!(Checkpoint::open(&back).unwrap().spec() == checkpoint.spec());
+}
+
+/// Bits and types are those of the file, and nothing is left out.
+#[test]
+fn reports_count_what_the_file_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Checkpoint::open(&parity_fixture("qwen2")).unwrap();
+    let quantization = |mix: &str, requantize| Quantization {
+        mix: Mix::parse(mix).unwrap(),
+        requantize,
+    };
+    let direct = ExportSource {
+        checkpoint: &source,
+        vindex: None,
+    };
+    let first = dir.path().join("first.gguf");
+    let mix = Some(quantization("q4_k_m", false));
+    let report = export_gguf(direct, &first, mix, NonZeroUsize::MIN, &mut go_on).unwrap();
+    let file = larql_formats::gguf::GgufFile::open(&first).unwrap();
+    let (mut bytes, mut values) = (0, 0);
+    for info in file.tensors() {
+        bytes += info.n_bytes;
+        values += info.shape.iter().product::<u64>();
+    }
+    let bits = bytes as f64 * 8.0 / values as f64;
+    assert_eq!(report.bits_per_weight, Some(bits));
+    let count = |name: &str| {
+        let tensors = file.tensors().iter();
+        tensors.filter(|info| info.dtype.name() == name).count()
+    };
+    assert!(report.types.len() > 2, "{:?}", report.types);
+    for (name, n) in &report.types {
+        assert_eq!((count(name), *n > 0), (*n, true), "{name}");
+    }
+    assert!(report.types.is_sorted_by(|a, b| a.1 >= b.1));
+    let total: usize = report.types.iter().map(|(_, n)| n).sum();
+    assert_eq!(total, file.tensors().len());
+    let out = dir.path().join("q.vindex");
+    let options = ExtractOptions {
+        quantization: mix,
+        ..ExtractOptions::at(Level::All)
+    };
+    let extracted = extract(&source, None, &out, &options, &mut go_on).unwrap();
+    assert_eq!(extracted.types, report.types);
+    assert_eq!(extracted.bits_per_weight, Some(bits));
+    let plain = dir.path().join("plain.gguf");
+    let report = export_gguf(direct, &plain, None, NonZeroUsize::MIN, &mut go_on).unwrap();
+    assert_eq!((report.bits_per_weight, report.types), (None, vec![]));
+}
+
+/// A tensor that has the other type already got it instead of the one that the mix asks for, too.
+#[test]
+fn what_stays_in_another_type_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Checkpoint::open(&parity_fixture("qwen2")).unwrap();
+    let mix = |name: &str| {
+        Some(Quantization {
+            mix: Mix::parse(name).unwrap(),
+            requantize: true,
+        })
+    };
+    let at = |name: &str| dir.path().join(name);
+    let export = |checkpoint: &Checkpoint, out: &str, name: &str| {
+        let source = ExportSource {
+            checkpoint,
+            vindex: None,
+        };
+        export_gguf(source, &at(out), mix(name), NonZeroUsize::MIN, &mut go_on).unwrap()
+    };
+    export(&folder, "a.gguf", "q4_k_m");
+    let file = Checkpoint::open(&at("a.gguf")).unwrap();
+    let report = export(&file, "b.gguf", "q4_0");
+    let says = "1 tensor with rows of 96 is Q8_0 instead of Q6_K, whose blocks do not divide them (token_embd.weight)";
+    assert!(
+        report.notes.iter().any(|note| note == says),
+        "{:?}",
+        report.notes
+    );
+}
+
+/// A vindex of a folder keeps latents in one tensor; other programs get the two that they cache.
+#[test]
+fn latents_leave_a_vindex_in_the_form_that_others_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let folder = Checkpoint::open(&parity_fixture("deepseek-v3")).unwrap();
+    let options = ExtractOptions::at(Level::All);
+    extract(&folder, None, &at("m.vindex"), &options, &mut go_on).unwrap();
+    let vindex = Vindex::open(&at("m.vindex")).unwrap();
+    let checkpoint = vindex.checkpoint().unwrap();
+    let direct = ExportSource {
+        checkpoint: &folder,
+        vindex: None,
+    };
+    let mut files = Vec::new();
+    for (source, name) in [
+        (direct, "a.gguf"),
+        (source_of(&vindex, &checkpoint), "b.gguf"),
+    ] {
+        let report = export_gguf(source, &at(name), None, NonZeroUsize::MIN, &mut go_on).unwrap();
+        assert_eq!(report.notes, [""; 0], "{name}");
+        let file = larql_formats::gguf::GgufFile::open(at(name)).unwrap();
+        let mut list: Vec<(String, Vec<u8>)> = file
+            .tensors()
+            .iter()
+            .map(|info| (info.name.clone(), file.data(&info.name).unwrap().to_vec()))
+            .collect();
+        list.sort();
+        let heads = file.metadata().u32("deepseek2.attention.head_count_kv");
+        assert_eq!(heads.unwrap(), Some(1), "{name}");
+        files.push(list);
+    }
+    assert!(
+        files[0]
+            .iter()
+            .any(|(name, _)| name == "blk.1.attn_k_b.weight")
+    );
+    assert!(
+        files[0] == files[1],
+        "the way through a vindex changes nothing"
+    );
+}
+
 #[test]
 fn a_quantized_vindex_says_that_it_gives_other_numbers() {
     let dir = tempfile::tempdir().unwrap();
@@ -291,6 +434,18 @@ fn a_quantized_vindex_says_that_it_gives_other_numbers() {
         report.notes[0].contains("decoded values in float16"),
         "{:?}",
         report.notes
+    );
+    // A loader rounds to the type that the configuration states, so that it has to be the one that was written.
+    assert_eq!(
+        report.notes[1],
+        "config.json states float16 where the source had bfloat16: loaders convert all weights to what it states"
+    );
+    let config = |folder: &std::path::Path| fs::read_to_string(folder.join("config.json")).unwrap();
+    let stated = config(&parity_fixture("kimi-linear"));
+    assert!(stated.contains(r#""dtype": "bfloat16""#), "{stated}");
+    assert_eq!(
+        config(&back),
+        stated.replace(r#""dtype": "bfloat16""#, r#""dtype": "float16""#)
     );
     let again = Checkpoint::open(&back).unwrap();
     for role in source.roles() {

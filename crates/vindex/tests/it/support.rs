@@ -101,6 +101,7 @@ pub(crate) fn gguf(path: &Path, name: &str) {
     metadata.set("tokenizer.ggml.merges", strings(vec!["t h".to_owned()]));
     metadata.set("tokenizer.ggml.bos_token_id", Value::U32(5));
     metadata.set("tokenizer.ggml.eos_token_id", Value::U32(6));
+    metadata.set("tokenizer.ggml.padding_token_id", Value::U32(7));
     fs::write(path, plan.write(&checkpoint, Vec::new()).unwrap()).unwrap();
 }
 

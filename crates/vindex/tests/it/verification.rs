@@ -356,6 +356,28 @@ fn a_source_that_cannot_come_back_is_found() {
     }
 }
 
+/// A file of weights that would be written where a text belongs.
+#[test]
+fn names_of_the_source_that_clash_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(dir.path(), "llama", Level::All);
+    for name in ["config.json", "tokenizer.json"] {
+        edit(&out, |m| m.source.files[0].name = name.into());
+        let found = failures(&out);
+        assert_eq!(found[0].0, "vindex.json");
+        assert!(
+            found[0].1.contains(&format!(
+                "`source.files[0].name`: `{name}`, which is not a file of weights"
+            )),
+            "{found:?}"
+        );
+        let good = Manifest::decode(&fs::read(out.join("vindex.json")).unwrap(), &out);
+        assert!(good.is_err());
+        fs::remove_dir_all(&out).unwrap();
+        run(&dir.path().join("llama source"), &out, Level::All).unwrap();
+    }
+}
+
 /// The tensors that were kept apart are those that the manifest says, and no others.
 #[test]
 fn kept_tensors_are_compared_with_the_manifest() {

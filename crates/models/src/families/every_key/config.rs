@@ -20,6 +20,7 @@ const HARMLESS: &[Harmless] = &[
             "bos_token_id",
             "dtype",
             "eos_token_id",
+            "model_max_length",
             "pad_token_id",
             "torch_dtype",
             "transformers_version",
@@ -62,14 +63,19 @@ const HARMLESS: &[Harmless] = &[
         "how devices share a product, and layers that only speculation runs",
     ),
     (
+        "*",
+        &["max_window_layers"],
+        "where windows begin, in classes and models that have none",
+    ),
+    (
         "qwen",
-        &["sliding_window", "use_sliding_window", "max_window_layers"],
-        "a window that its switch turns off, a switch without a window, and a count beside layer_types",
+        &["sliding_window", "use_sliding_window"],
+        "a window that its switch turns off, and a switch without a window",
     ),
     (
         "smollm3",
-        &["sliding_window", "use_sliding_window", "max_window_layers"],
-        "the same; the class does not read the count",
+        &["sliding_window", "use_sliding_window"],
+        "the same",
     ),
     (
         "qwen",

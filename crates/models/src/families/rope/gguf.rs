@@ -22,6 +22,12 @@ pub(in crate::families) const GGUF_KEYS: &[&str] = &[
 /// Base where no key states it.
 const CLASS_THETA: f64 = 10_000.0;
 
+/// The tensor of one divisor per frequency.
+const GGUF_DIVISORS: &str = "rope_freqs.weight";
+
+/// Architectures in which llama.cpp has it; in others it does not load the file.
+const WITH_DIVISORS: [&str; 5] = ["llama", "arcee", "granite", "granitemoe", "gemma4"];
+
 /// GGUF tensors of a long-rope model: divisors up to the original context, and beyond it.
 const GGUF_SHORT: &str = "rope_factors_short.weight";
 const GGUF_LONG: &str = "rope_factors_long.weight";
@@ -80,7 +86,14 @@ pub(in crate::families) fn partial_from_gguf(
             .map(f64::from)
             .ok_or_else(|| gguf_missing(facts, arch, "rope.scaling.factor"))
     };
-    let divisors = gguf_divisors(facts, "rope_freqs.weight", dims)?;
+    let divisors = gguf_divisors(facts, GGUF_DIVISORS, dims)?;
+    if divisors.is_some() && !WITH_DIVISORS.contains(&arch) {
+        return Err(ModelError::Tensors {
+            origin: facts.origin.to_owned(),
+            missing: vec![],
+            unexpected: vec![GGUF_DIVISORS.to_owned()],
+        });
+    }
     let scaling = match (kind, &divisors) {
         ("none", None) => RopeScaling::Unscaled,
         ("none", Some(divisors)) => RopeScaling::Divisors {

@@ -12,4 +12,4 @@ mod moe;
 mod rope;
 mod table;
 
-pub(crate) use table::to_config;
+pub(crate) use table::{is_class_of, to_config};

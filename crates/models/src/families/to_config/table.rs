@@ -154,6 +154,30 @@ pub(crate) fn to_config(origin: &str, spec: &ModelSpec) -> Result<Map<String, Va
     Ok(keys.into_map())
 }
 
+/// The class whose forward pass a `model_type` stands for, as files name it, and what may come after the same stem.
+pub(crate) fn is_class_of(model_type: &str, architecture: &str) -> bool {
+    // The wrappers for several modalities nest the decoder that a row is about.
+    let text = format!("{model_type}_text");
+    let mut classes = CLASSES
+        .iter()
+        .filter(|class| class.model_type == model_type || class.model_type == text);
+    classes.any(|class| {
+        let stem = class
+            .architecture
+            .trim_end_matches("ForCausalLM")
+            .trim_end_matches("LMHeadModel");
+        architecture.strip_prefix(stem).is_some_and(|rest| {
+            [
+                "ForCausalLM",
+                "ForConditionalGeneration",
+                "LMHeadModel",
+                "Model",
+            ]
+            .contains(&rest)
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,28 +14,13 @@ pub(super) fn keys(keys: &mut Keys<'_>, spec: &ModelSpec) {
         return;
     };
     keys.u32("attention.head_count", mla.n_heads);
-    let heads = |layer: &LayerSpec, latent: u32| match &layer.mixer {
-        Mixer::Mla(_) => latent,
-        Mixer::Attention(attention) => attention.n_kv_heads,
-        // Which is how stock tools know recurrent layers.
-        Mixer::Kda(_) | Mixer::GatedDelta(_) => 0,
-    };
-    let kv_heads = |latent: u32| -> Vec<u32> {
-        let layers = spec.layers.iter();
-        layers.map(|layer| heads(layer, latent)).collect()
-    };
-    let (d_head, d_value) = (mla.d_nope + mla.d_rope, mla.d_value);
-    if kv_heads(1).contains(&0) {
-        // Beside recurrent layers stock tools run latents only as what they cache: one head for all.
-        keys.per_layer("attention.head_count_kv", kv_heads(1));
-        keys.u32("attention.key_length", mla.kv_rank + mla.d_rope);
-        keys.u32("attention.value_length", mla.kv_rank);
-        keys.u32("attention.key_length_mla", d_head);
-        keys.u32("attention.value_length_mla", d_value);
+    if kv_heads(spec, 1).contains(&0) {
+        // Beside recurrent layers stock tools run latents only as what they cache.
+        cached_keys(keys, spec);
     } else {
-        keys.per_layer("attention.head_count_kv", kv_heads(mla.n_heads));
-        keys.u32("attention.key_length", d_head);
-        keys.u32("attention.value_length", d_value);
+        keys.per_layer("attention.head_count_kv", kv_heads(spec, mla.n_heads));
+        keys.u32("attention.key_length", mla.d_nope + mla.d_rope);
+        keys.u32("attention.value_length", mla.d_value);
     }
     // Stock tools want the key even where queries have no latent.
     keys.u32("attention.q_lora_rank", mla.q_rank.unwrap_or(0));
@@ -53,6 +38,29 @@ pub(super) fn keys(keys: &mut Keys<'_>, spec: &ModelSpec) {
     if let Some(moe) = spec.layers.iter().find_map(router) {
         expert_keys(keys, moe);
     }
+}
+
+/// Widths of what a cache of latents holds, one head for all, and those of heads under keys of their own.
+pub(super) fn cached_keys(keys: &mut Keys<'_>, spec: &ModelSpec) {
+    let Some(mla) = spec.layers.iter().find_map(mla) else {
+        return;
+    };
+    keys.per_layer("attention.head_count_kv", kv_heads(spec, 1));
+    keys.u32("attention.key_length", mla.kv_rank + mla.d_rope);
+    keys.u32("attention.value_length", mla.kv_rank);
+    keys.u32("attention.key_length_mla", mla.d_nope + mla.d_rope);
+    keys.u32("attention.value_length_mla", mla.d_value);
+}
+
+/// Heads of keys and values of each layer, those of latents being so many.
+fn kv_heads(spec: &ModelSpec, latent: u32) -> Vec<u32> {
+    let heads = |layer: &LayerSpec| match &layer.mixer {
+        Mixer::Mla(_) => latent,
+        Mixer::Attention(attention) => attention.n_kv_heads,
+        // Which is how stock tools know recurrent layers.
+        Mixer::Kda(_) | Mixer::GatedDelta(_) => 0,
+    };
+    spec.layers.iter().map(heads).collect()
 }
 
 fn mla(layer: &LayerSpec) -> Option<&MlaSpec> {

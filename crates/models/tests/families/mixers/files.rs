@@ -4,6 +4,7 @@ use larql_formats::gguf::{Array, GgufFile, GgufWriter, Value as GgufValue};
 use larql_formats::safetensors::SafetensorsFile;
 use larql_formats::{Dtype, TensorInfo};
 use larql_models::spec::{RopeScaling, RouterSelect};
+use larql_models::to_gguf::{GgufContent, GgufPlan};
 use larql_models::{Checkpoint, LayerTensor, TensorRole};
 use larql_testkit::parity_fixture;
 use serde_json::json;
@@ -82,6 +83,53 @@ fn files_hold_what_the_stock_converter_writes() {
     }
     // All but Gemma 3n, whose converter takes only the published sizes.
     assert_eq!(seen, NAMES.len() - 1);
+}
+
+/// What other programs get has the latents that the converter writes, and says how wide they are in a cache.
+#[test]
+fn files_for_others_have_latents_in_the_form_that_is_cached() {
+    for name in ["deepseek-v2", "deepseek-v3"] {
+        let (source, dir) = (fixture(name), tempfile::tempdir().unwrap());
+        let path = dir.path().join("model.gguf");
+        let plan = GgufPlan::new(&source, GgufContent::Portable).unwrap();
+        assert_eq!(plan.peer_notes(), [""; 0], "{name}");
+        let out = std::fs::File::create(&path).unwrap();
+        plan.write(&source, out).unwrap();
+        let mut sections = CONVERTER.split("= ");
+        let theirs = sections.find_map(|section| section.strip_prefix(&format!("{name}\n")));
+        let theirs: Vec<&str> = theirs.unwrap().lines().collect();
+        let file = GgufFile::open(&path).unwrap();
+        assert_eq!(lines(&file), theirs, "{name}");
+        for (key, width) in [
+            ("head_count_kv", 1),
+            ("key_length", 40),
+            ("value_length", 32),
+            ("key_length_mla", 24),
+            ("value_length_mla", 20),
+        ] {
+            let stated = file.metadata().u32(&format!("deepseek2.attention.{key}"));
+            assert_eq!(stated.unwrap(), Some(width), "{name}: {key}");
+        }
+        let back = Checkpoint::open(&path).unwrap();
+        assert_eq!(back.spec(), source.spec(), "{name}");
+        same_values(&source, &back, name);
+    }
+}
+
+#[test]
+fn latents_that_stay_in_one_piece_are_said() {
+    let (file, whole) = through_a_file(&fixture("deepseek-v3"));
+    assert!(file.tensor("blk.2.attn_kv_b.weight").is_some());
+    let plan = GgufPlan::new(&whole, GgufContent::Portable).unwrap();
+    assert!(!plan.has_more());
+    let notes = plan.peer_notes();
+    assert_eq!(notes.len(), 1);
+    assert!(
+        notes[0].starts_with("attn_kv_b.weight is the form of older files"),
+        "{notes:?}"
+    );
+    let vindex = GgufPlan::new(&whole, GgufContent::Whole).unwrap();
+    assert_eq!(vindex.peer_notes(), [""; 0]);
 }
 
 #[test]
