@@ -8,7 +8,7 @@
 //! `g = E_t * w / rms(x)`; a branch whose output `y` passes a norm of weight `p` is read through `g * p / rms(y)`.
 
 use larql_engine::{Matrix, Model, RowPlace, Runtime, Tap, TapPoint};
-use larql_kernels::{Kernels, decode_row};
+use larql_kernels::Kernels;
 use larql_models::spec::{BlockShape, Ffn, Mixer, NormKind, NormSpec};
 
 use crate::error::DbError;
@@ -163,7 +163,9 @@ pub fn attribute(
         }
     }
     let mut direction = vec![0.0; spec.d_model as usize];
-    decode_row(model.unembedding().view(), token as usize, &mut direction);
+    model
+        .unembedding()
+        .decode_row(token as usize, &mut direction);
     through_norm(
         &mut direction,
         model.final_norm_weight(),
@@ -256,7 +258,7 @@ fn transposed(kernels: &Kernels, matrix: &Matrix, g: &[f32]) -> Vec<f32> {
     let mut out = vec![0.0; matrix.cols()];
     let mut row = vec![0.0; matrix.cols()];
     for (r, g) in g.iter().enumerate() {
-        decode_row(matrix.view(), r, &mut row);
+        matrix.decode_row(r, &mut row);
         kernels.axpy(*g, &row, &mut out);
     }
     out

@@ -7,7 +7,6 @@
 use std::ops::RangeInclusive;
 
 use larql_engine::Runtime;
-use larql_kernels::decode_row;
 use larql_models::ModelSpec;
 use larql_models::spec::Ffn;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
@@ -405,7 +404,7 @@ fn embedding_matches(
         return Ok(Vec::new());
     };
     let mut embedding = vec![0.0; model.spec().d_model as usize];
-    decode_row(model.embedding().view(), *last as usize, &mut embedding);
+    model.embedding().decode_row(*last as usize, &mut embedding);
     let mut best: Vec<(usize, u32, f32)> = Vec::new();
     for layer in layers {
         let mut normed = vec![0.0; embedding.len()];

@@ -6,7 +6,8 @@
 
 use larql_engine::{EngineError, Runtime, top_k};
 use larql_kernels::{
-    Activations, Arithmetic, Kernels, LinearJob, MatrixView, RowOrder, decode_row, linear,
+    Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, TileView,
+    decode_row, linear, pack_tiles, tile_bytes,
 };
 use larql_models::roles::{FfnRoles, LayerTensor, TensorRole};
 use larql_models::spec::{BlockShape, Ffn, FfnPart, NormKind, NormSpec, NormWeight};
@@ -151,6 +152,7 @@ fn computed_tokens(
 ) -> Result<Vec<Vec<(u32, f32)>>, DbError> {
     let parts = parts(db, layer)?;
     let unembedding = Weights::unembedding(db)?;
+    let unembedded = unembedding.tiles(runtime);
     let (d_model, d_vocab) = (unembedding.cols, unembedding.rows);
     let last = norm_weight(db, db.spec().final_norm, TensorRole::FinalNorm)?;
     let last = last.unwrap_or_else(|| vec![1.0; d_model]);
@@ -175,7 +177,7 @@ fn computed_tokens(
         }
         project(
             runtime,
-            unembedding.view(),
+            unembedded.view(),
             &directions,
             batch.len(),
             &mut logits,
@@ -383,6 +385,7 @@ pub fn gate_dots(
     let (mut all, mut dots) = (Vec::new(), Vec::new());
     for part in parts(db, layer)? {
         let gate = Weights::new(tensor(db, matched_role(db, layer, &part.roles)?)?);
+        let gate = gate.tiles(runtime);
         project(runtime, gate.view(), vector, 1, &mut dots);
         all.extend_from_slice(&dots);
     }
@@ -496,6 +499,20 @@ impl Weights {
             .expect("opening checked the shape of every tensor")
     }
 
+    /// The matrix in tiles, for products.
+    fn tiles(&self, runtime: &mut Runtime) -> Tiles {
+        let (format, rows, cols) = (self.tensor.format, self.rows, self.cols);
+        let n_bytes = tile_bytes(format, rows, cols).expect("as many as of rows in memory");
+        let mut bytes = vec![0; n_bytes];
+        pack_tiles(runtime.team(), self.view(), RowOrder::Stored, &mut bytes);
+        Tiles {
+            format,
+            rows,
+            cols,
+            bytes,
+        }
+    }
+
     /// Columns `first..first + out.len()` of a row; both ends lie between blocks.
     fn part_of_row(&self, kernels: &Kernels, row: usize, first: usize, out: &mut [f32]) {
         let format = self.tensor.format;
@@ -506,6 +523,21 @@ impl Weights {
             &row_bytes[bytes(first)..bytes(first + out.len())],
             out,
         );
+    }
+}
+
+/// A matrix as products want it.
+struct Tiles {
+    format: Format,
+    rows: usize,
+    cols: usize,
+    bytes: Vec<u8>,
+}
+
+impl Tiles {
+    fn view(&self) -> TileView<'_> {
+        TileView::new(self.format, self.rows, self.cols, &self.bytes)
+            .expect("they were packed from this shape")
     }
 }
 
@@ -574,19 +606,25 @@ impl<'a> Columns<'a> {
 /// `out[p, r] = w[r, :] . x[p, :]` in the exact arithmetic.
 fn project(
     runtime: &mut Runtime,
-    weight: MatrixView<'_>,
+    weight: TileView<'_>,
     x: &[f32],
     n_pos: usize,
     out: &mut Vec<f32>,
 ) {
     let kernels = runtime.kernels();
     let mut activations = Activations::new();
-    activations.prepare(kernels, x, n_pos, weight.cols(), Arithmetic::Exact);
+    activations.prepare(
+        runtime.team(),
+        kernels,
+        x,
+        n_pos,
+        weight.cols(),
+        Arithmetic::Exact,
+    );
     out.clear();
     out.resize(n_pos * weight.rows(), 0.0);
     let mut jobs = [LinearJob {
         weight,
-        row_order: RowOrder::Stored,
         out: out.as_mut_slice(),
     }];
     linear(runtime.team(), kernels, &activations, &mut jobs);

@@ -14,7 +14,6 @@ use larql_engine::{
     Interrupt, Profile, Recorder, RowPlace, Runtime, SequenceInput, SequenceState, TapPoint,
     WantedLogits, forward,
 };
-use larql_kernels::decode_row;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 use larql_testkit::{atlas, atlas_reference};
 use serde_json::Value;
@@ -181,7 +180,7 @@ fn contributions_add_up_to_the_logit() {
         let parts = attribute(model, &runtime, &capture, token).unwrap();
         assert_eq!(parts.len(), 4 * (4 + 768));
         let mut row = vec![0.0; embedded.len()];
-        decode_row(model.unembedding().view(), token as usize, &mut row);
+        model.unembedding().decode_row(token as usize, &mut row);
         let weight = model.final_norm_weight().unwrap();
         let from_embedding: f64 = (0..row.len())
             .map(|i| f64::from(row[i]) * f64::from(weight[i]) * f64::from(embedded[i]) / rms)

@@ -52,7 +52,8 @@ pub(crate) fn attend(
     {
         return attend_tapped(kernels, heads, layer, kept, states, rows, q, z, *tap);
     }
-    runtime.team.chunks_mut(z, heads.d_value, |chunk, z| {
+    // Later positions see more keys.
+    runtime.team.claim_chunks_mut(z, heads.d_value, |chunk, z| {
         let (place, head) = (rows[chunk / heads.n_heads], chunk % heads.n_heads);
         let kv = states[place.sequence].rows(kept);
         let q = &q[chunk * heads.d_key..][..heads.d_key];

@@ -45,6 +45,15 @@ pub enum EngineError {
         #[source]
         source: larql_kernels::ShapeError,
     },
+    /// There is no memory for the tiles of a matrix.
+    #[error("tensor `{tensor}`: no memory for its tiles")]
+    Memory {
+        /// The tensor.
+        tensor: String,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// No token was given.
     #[error("sequence {sequence} has no tokens to run")]
     EmptyInput {

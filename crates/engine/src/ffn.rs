@@ -67,7 +67,6 @@ impl Pass<'_, '_> {
 
     fn moe(&mut self, idx: usize, ffn: &Ffn, moe: &Moe, resid: &[f32]) -> Result<(), EngineError> {
         let (n, d_model) = (self.rows.len(), self.model.spec().d_model as usize);
-        let kernels = self.runtime.kernels;
         let dense_in = std::mem::take(&mut self.normed);
         let experts_in = moe.beside.as_ref().map(|beside| {
             let mut normed = vec![0.0; resid.len()];
@@ -135,7 +134,7 @@ impl Pass<'_, '_> {
             self.project_out(share, &mut out);
             if let (FfnPart::Dense, Some(beside)) = (share.ffn.part, &moe.beside) {
                 dense = out.clone();
-                norm_chunks(kernels, &beside.dense_post, &mut dense, d_model);
+                norm_chunks(self.runtime, &beside.dense_post, &mut dense, d_model);
                 continue;
             }
             let n_rows = share.gate.len() / share.ffn.up.rows();
@@ -146,7 +145,7 @@ impl Pass<'_, '_> {
             }
         }
         if let Some(beside) = &moe.beside {
-            norm_chunks(kernels, &beside.experts_post, &mut branch, d_model);
+            norm_chunks(self.runtime, &beside.experts_post, &mut branch, d_model);
             branch.iter_mut().zip(&dense).for_each(|(x, y)| *x += y);
         }
         (self.normed, self.branch) = (dense_in, branch);

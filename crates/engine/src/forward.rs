@@ -4,8 +4,6 @@
 //! position has its own activation scales and accumulators, so neighbours never change a result, and work is split by
 //! output rows or by (position, head), never along a sum.
 
-use larql_kernels::decode_row;
-
 use crate::error::EngineError;
 use crate::layers::{Block, Layer, Mixer, Norm};
 use crate::model::Model;
@@ -273,11 +271,11 @@ impl Pass<'_, '_> {
     }
 
     fn embed(&self, tokens: &[u32]) -> Vec<f32> {
-        let (spec, embedding) = (self.model.spec(), self.model.embedding.view());
+        let (spec, embedding) = (self.model.spec(), &self.model.embedding);
         let d_model = spec.d_model as usize;
         let mut resid = vec![0.0; self.rows.len() * d_model];
         for (row, token) in resid.chunks_exact_mut(d_model).zip(tokens) {
-            decode_row(embedding, *token as usize, row);
+            embedding.decode_row(*token as usize, row);
             if spec.embedding.multiplier != 1.0 {
                 row.iter_mut().for_each(|x| *x *= spec.embedding.multiplier);
             }
@@ -285,7 +283,7 @@ impl Pass<'_, '_> {
         if let Some(table) = &self.model.position_embedding {
             let mut position = vec![0.0; d_model];
             for (row, place) in resid.chunks_exact_mut(d_model).zip(&self.rows) {
-                decode_row(table.view(), place.position, &mut position);
+                table.decode_row(place.position, &mut position);
                 row.iter_mut().zip(&position).for_each(|(x, p)| *x += p);
             }
         }
@@ -309,7 +307,7 @@ impl Pass<'_, '_> {
             d_model,
         )?;
         if let Some(norm) = post {
-            norm_chunks(self.runtime.kernels, norm, &mut self.branch, d_model);
+            norm_chunks(self.runtime, norm, &mut self.branch, d_model);
         }
         visit(
             &mut self.tap,

@@ -1,6 +1,10 @@
 //! From a checkpoint to a [`Model`]: each tensor by its role, shapes checked, vectors decoded once.
 
-use larql_kernels::{MatrixView, RowOrder};
+use std::cell::RefCell;
+use std::io;
+
+use larql_formats::Arena;
+use larql_kernels::{MatrixView, RowOrder, Team, pack_tiles_releasing, tile_bytes};
 use larql_models::roles::{FfnRoles, LayerTensor, TensorRole, needed_tensors, norm_bias};
 use larql_models::spec::{
     self, AttentionBias, AttentionSpec, BlockShape, FfnPart, FfnSpec, GatedDeltaSpec, KdaSpec,
@@ -28,7 +32,13 @@ impl Model {
             layer: source.layer,
             what: source.what,
         })?;
-        let load = Loader { checkpoint };
+        let load = Loader {
+            checkpoint,
+            packer: RefCell::new(Packer {
+                team: Team::new(Team::default_threads()),
+                arena: Arena::new(),
+            }),
+        };
         let ropes = distinct_ropes(&spec);
         let layers = spec
             .layers
@@ -125,6 +135,13 @@ fn rope_index(rope: Option<&RopeSpec>, ropes: &[RopeSpec]) -> Option<usize> {
 
 struct Loader<'a> {
     checkpoint: &'a Checkpoint,
+    packer: RefCell<Packer>,
+}
+
+/// Who makes tiles, and where they go.
+struct Packer {
+    team: Team,
+    arena: Arena,
 }
 
 impl Loader<'_> {
@@ -137,13 +154,24 @@ impl Loader<'_> {
             },
         };
         let (rows, cols) = (tensor.n_rows(), tensor.cols());
-        MatrixView::new(tensor.format, rows, cols, &tensor.bytes).map_err(|source| {
+        let view = MatrixView::new(tensor.format, rows, cols, &tensor.bytes).map_err(|source| {
             EngineError::Matrix {
                 tensor: tensor.name.clone(),
                 source,
             }
         })?;
-        Ok(Matrix::new(tensor.bytes, tensor.format, rows, cols, order))
+        let Packer { team, arena } = &mut *self.packer.borrow_mut();
+        let no_memory = |source| EngineError::Memory {
+            tensor: tensor.name.clone(),
+            source,
+        };
+        let n_bytes = tile_bytes(tensor.format, rows, cols)
+            .ok_or_else(|| no_memory(io::ErrorKind::OutOfMemory.into()))?;
+        let mut tiles = arena.alloc(n_bytes).map_err(no_memory)?;
+        // The tiles take the place of the mapped pages, so that a model is in memory once.
+        let release = &mut |range| tensor.bytes.slice(range).release();
+        pack_tiles_releasing(team, view, order, &mut tiles, release);
+        Ok(Matrix::new(tiles, tensor.format, rows, cols))
     }
 
     fn vector(&self, role: TensorRole) -> Result<Vec<f32>, EngineError> {

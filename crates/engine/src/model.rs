@@ -1,9 +1,12 @@
 //! A resolved model: every weight where the forward pass reads it.
 //!
-//! Matrices stay mapped in their stored format; vectors (norms, biases) are decoded to f32 once. Nothing here computes.
+//! Matrices keep their stored format and are rearranged in tiles of rows; vectors (norms, biases) are decoded to f32 once.
+//! Nothing here computes.
 
-use larql_formats::Bytes;
-use larql_kernels::{Format, MatrixView, RowOrder};
+use std::sync::Arc;
+
+use larql_formats::ArenaBytes;
+use larql_kernels::{Format, Kernels, TileView};
 use larql_models::spec::{FfnPart, ModelSpec};
 
 use crate::layers::{Block, DenseFfn, Ffn, Layer, Mixer, Norm};
@@ -55,43 +58,30 @@ pub struct FfnView<'a> {
     pub down: &'a Matrix,
 }
 
-/// A weight matrix `[rows, cols]` in its stored format.
+/// A weight matrix `[rows, cols]` in its stored format, in tiles; rows are in canonical order.
 #[derive(Debug, Clone)]
 pub struct Matrix {
-    bytes: Bytes,
+    tiles: Arc<ArenaBytes>,
     format: Format,
     rows: usize,
     cols: usize,
-    order: RowOrder,
 }
 
 impl Matrix {
-    /// A matrix whose bytes are known to fit its shape.
-    pub(crate) fn new(
-        bytes: Bytes,
-        format: Format,
-        rows: usize,
-        cols: usize,
-        order: RowOrder,
-    ) -> Self {
+    /// A matrix whose tiles are known to have its shape.
+    pub(crate) fn new(tiles: ArenaBytes, format: Format, rows: usize, cols: usize) -> Self {
         Self {
-            bytes,
+            tiles: Arc::new(tiles),
             format,
             rows,
             cols,
-            order,
         }
     }
 
     /// A view for the kernels.
-    pub fn view(&self) -> MatrixView<'_> {
-        MatrixView::new(self.format, self.rows, self.cols, &self.bytes)
+    pub fn view(&self) -> TileView<'_> {
+        TileView::new(self.format, self.rows, self.cols, &self.tiles)
             .expect("the shape was checked at load")
-    }
-
-    /// Where output rows go.
-    pub fn order(&self) -> RowOrder {
-        self.order
     }
 
     /// Output width.
@@ -109,9 +99,17 @@ impl Matrix {
         self.format
     }
 
-    /// Stored size.
+    /// Stored size, with the padding of the last tile.
     pub fn n_bytes(&self) -> usize {
-        self.bytes.len()
+        self.tiles.len()
+    }
+
+    /// Decodes row `row` to `out`, which has [`Self::cols`] values.
+    ///
+    /// # Panics
+    /// If there is no such row or `out` has another length.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        self.view().decode_row(Kernels::detect(), row, out);
     }
 }
 

@@ -1,5 +1,7 @@
 //! One pass under way: its arguments, its buffers, and the small operations that its parts share.
 
+use std::cell::RefCell;
+
 use larql_kernels::Kernels;
 use larql_models::spec::NormKind;
 
@@ -142,13 +144,26 @@ pub(crate) fn apply_norm(kernels: &Kernels, norm: &Norm, x: &[f32], out: &mut [f
     }
 }
 
+/// Values that a thread norms at a time; less is not worth a dispatch.
+const NORM_VALUES: usize = 4096;
+
+thread_local! {
+    static NORMED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Norms each chunk of `width` in place.
-pub(crate) fn norm_chunks(kernels: &Kernels, norm: &Norm, data: &mut [f32], width: usize) {
-    let mut out = vec![0.0; width];
-    for chunk in data.chunks_exact_mut(width) {
-        apply_norm(kernels, norm, chunk, &mut out);
-        chunk.copy_from_slice(&out);
-    }
+pub(crate) fn norm_chunks(runtime: &mut Runtime, norm: &Norm, data: &mut [f32], width: usize) {
+    let Runtime { team, kernels, .. } = runtime;
+    let several = width * (NORM_VALUES / width.max(1)).max(1);
+    team.chunks_mut(data, several, |_, part| {
+        NORMED.with_borrow_mut(|out| {
+            out.resize(width, 0.0);
+            for chunk in part.chunks_exact_mut(width) {
+                apply_norm(kernels, norm, chunk, out);
+                chunk.copy_from_slice(out);
+            }
+        });
+    });
 }
 
 /// Adds a bias to every row.

@@ -203,7 +203,7 @@ impl Pass<'_, '_> {
             }
             first += count;
         }
-        norm_chunks(kernels, &common.out_norm, &mut self.z, shape.d_value);
+        norm_chunks(self.runtime, &common.out_norm, &mut self.z, shape.d_value);
         self.z.iter_mut().zip(gate).for_each(|(z, gate)| *z *= gate);
         visit(
             &mut self.tap,

@@ -114,15 +114,20 @@ impl Runtime {
             Profile::Exact => Arithmetic::Exact,
             Profile::Fast => Arithmetic::Fast,
         };
-        self.activations
-            .prepare(self.kernels, x, n_pos, first.cols(), arithmetic);
+        self.activations.prepare(
+            &mut self.team,
+            self.kernels,
+            x,
+            n_pos,
+            first.cols(),
+            arithmetic,
+        );
         let mut jobs: Vec<LinearJob<'_>> = outputs
             .iter_mut()
             .map(|(matrix, out)| {
                 out.resize(n_pos * matrix.rows(), 0.0);
                 LinearJob {
                     weight: matrix.view(),
-                    row_order: matrix.order(),
                     out: out.as_mut_slice(),
                 }
             })

@@ -33,14 +33,15 @@ impl Pass<'_, '_> {
             QkNorm::FullWidth(_) => width,
             QkNorm::PerHead(_) | QkNorm::Absent => d_head,
         };
-        let kernels = self.runtime.kernels;
         if let Some(norm) = &attention.q_norm {
-            norm_chunks(kernels, norm, &mut self.q, chunk(q_width));
+            norm_chunks(self.runtime, norm, &mut self.q, chunk(q_width));
         }
         if let Some(limit) = spec.clip_qkv {
             self.q.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
         }
-        self.rotate_queries(attention.rope, d_head, q_width, states);
+        let mut queries = std::mem::take(&mut self.q);
+        self.rotate(attention.rope, d_head, q_width, &mut queries, states);
+        self.q = queries;
         self.visit_q(idx, q_width)?;
         let kept = match spec.kv {
             KvSource::SharedFrom(donor) => donor as usize,
@@ -51,22 +52,19 @@ impl Pass<'_, '_> {
                 }
                 add_bias(&mut self.v, attention.v_bias.as_deref());
                 if let Some(norm) = &attention.k_norm {
-                    norm_chunks(kernels, norm, &mut self.k, chunk(kv_width));
+                    norm_chunks(self.runtime, norm, &mut self.k, chunk(kv_width));
                 }
                 if let Some(norm) = &attention.v_norm {
-                    norm_chunks(kernels, norm, &mut self.v, d_head);
+                    norm_chunks(self.runtime, norm, &mut self.v, d_head);
                 }
                 if let Some(limit) = spec.clip_qkv {
                     for x in self.k.iter_mut().chain(&mut self.v) {
                         *x = x.clamp(-limit, limit);
                     }
                 }
-                if let Some(rope) = attention.rope {
-                    for (row, place) in self.k.chunks_exact_mut(kv_width).zip(&self.rows) {
-                        let length = states[place.sequence].rope_length();
-                        self.model.ropes[rope].rotate(row, d_head, 0, place.position, length);
-                    }
-                }
+                let mut keys = std::mem::take(&mut self.k);
+                self.rotate(attention.rope, d_head, kv_width, &mut keys, states);
+                self.k = keys;
                 self.keep(idx, kv_width, kv_width, states)?;
                 idx
             }
@@ -115,7 +113,7 @@ impl Pass<'_, '_> {
             spec.d_value as usize,
         );
         let (heads, rank) = (spec.n_heads as usize, spec.kv_rank as usize);
-        let (d_key, kernels) = (nope + rope, self.runtime.kernels);
+        let d_key = nope + rope;
         let mut compressed = Vec::new();
         match &mla.q_latent {
             None => self.runtime.project(
@@ -130,7 +128,7 @@ impl Pass<'_, '_> {
                     n,
                     &mut [(latent, &mut q_a), (&mla.kv_a, &mut compressed)],
                 );
-                norm_chunks(kernels, norm, &mut q_a, latent.rows());
+                norm_chunks(self.runtime, norm, &mut q_a, latent.rows());
                 self.runtime.project(&q_a, n, &mut [(&mla.q, &mut self.q)]);
             }
         }
@@ -138,7 +136,7 @@ impl Pass<'_, '_> {
         for row in compressed.chunks_exact(rank + rope) {
             latents.extend_from_slice(&row[..rank]);
         }
-        norm_chunks(kernels, &mla.kv_a_norm, &mut latents, rank);
+        norm_chunks(self.runtime, &mla.kv_a_norm, &mut latents, rank);
         let mut expanded = Vec::new();
         self.runtime
             .project(&latents, n, &mut [(&mla.kv_b, &mut expanded)]);
@@ -188,18 +186,22 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
-    fn rotate_queries(
+    /// Rotates the heads of each row (`[rows, width]`) to the row's position.
+    fn rotate(
         &mut self,
         rope: Option<usize>,
         d_head: usize,
         width: usize,
+        data: &mut [f32],
         states: &[SequenceState],
     ) {
         let Some(rope) = rope else { return };
-        for (row, place) in self.q.chunks_exact_mut(width).zip(&self.rows) {
+        let (table, rows) = (&self.model.ropes[rope], &self.rows);
+        self.runtime.team.chunks_mut(data, width, |row, data| {
+            let place = rows[row];
             let length = states[place.sequence].rope_length();
-            self.model.ropes[rope].rotate(row, d_head, 0, place.position, length);
-        }
+            table.rotate(data, d_head, 0, place.position, length);
+        });
     }
 
     /// Shows the queries to the tap.

@@ -1,6 +1,5 @@
 //! What joins the residual stream beside mixer and FFN: parallel streams, a low-rank branch, embeddings per layer.
 
-use larql_kernels::decode_row;
 use larql_models::spec::AltUpSpec;
 
 use crate::activation;
@@ -132,7 +131,7 @@ impl Pass<'_, '_> {
         self.runtime
             .project(&low, n, &mut [(&laurel.right, &mut out)]);
         let width = self.model.spec().d_model as usize;
-        norm_chunks(self.runtime.kernels, &laurel.norm, &mut out, width);
+        norm_chunks(self.runtime, &laurel.norm, &mut out, width);
         out.iter_mut().zip(&self.normed).for_each(|(x, y)| *x += y);
         out
     }
@@ -152,12 +151,12 @@ impl Pass<'_, '_> {
             self.rows.len(),
             &mut [(&table.projection, &mut inputs)],
         );
-        norm_chunks(self.runtime.kernels, &table.norm, &mut inputs, width);
+        norm_chunks(self.runtime, &table.norm, &mut inputs, width);
         let mut row = vec![0.0; table.table.cols()];
         for (id, out) in tokens.iter().zip(inputs.chunks_exact_mut(row.len())) {
             // Tokens that the table does not know take its first row, as the reference does.
             let known = if *id < spec.d_vocab { *id as usize } else { 0 };
-            decode_row(table.table.view(), known, &mut row);
+            table.table.decode_row(known, &mut row);
             for (x, token) in out.iter_mut().zip(&row) {
                 *x = (*x + token * spec.token_multiplier) * spec.input_multiplier;
             }
@@ -187,12 +186,7 @@ impl Pass<'_, '_> {
         }
         self.runtime
             .project(&gate, n, &mut [(&per_layer.up, &mut out)]);
-        norm_chunks(
-            self.runtime.kernels,
-            &per_layer.post_norm,
-            &mut out,
-            d_model,
-        );
+        norm_chunks(self.runtime, &per_layer.post_norm, &mut out, d_model);
         out
     }
 

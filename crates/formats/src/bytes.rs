@@ -106,6 +106,15 @@ impl Bytes {
         }
     }
 
+    /// Gives the memory of a mapped view back to the system, which reads the file again when it is looked at: for
+    /// bytes that have been copied and will hardly be asked for again. Does nothing to bytes in memory.
+    pub fn release(&self) {
+        match &*self.owner {
+            Owner::Map(map) => mmap::release(map, self.range.start, self.range.len()),
+            Owner::Vec(_) => {}
+        }
+    }
+
     /// Number of bytes in view.
     pub fn len(&self) -> usize {
         self.range.len()

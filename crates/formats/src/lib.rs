@@ -43,6 +43,7 @@ mod tensor;
 pub use bytes::Bytes;
 pub use dtype::Dtype;
 pub use error::Error;
+pub use mmap::{Arena, ArenaBytes};
 pub use publish::publish;
 pub use stream::{Sink, TensorStream};
 pub use tensor::TensorInfo;

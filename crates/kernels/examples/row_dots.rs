@@ -12,8 +12,8 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use larql_kernels::{
-    Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, Team,
-    has_integer_kernel, linear, read_bandwidth_gb_s,
+    Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, Team, TileView,
+    has_integer_kernel, linear, pack_tiles, read_bandwidth_gb_s, tile_bytes,
 };
 
 const MEMORY_BYTES: usize = 96 << 20;
@@ -67,16 +67,18 @@ fn speed(
     // Small numbers in every float format; the values do not change the time.
     let data: Vec<u8> = (0..rows * row_bytes).map(|i| (i * 7 % 50) as u8).collect();
     let weight = MatrixView::new(format, rows, cols, &data).expect("sized for the shape");
+    let mut tiles = vec![0; tile_bytes(format, rows, cols).expect("fits in memory")];
+    pack_tiles(team, weight, RowOrder::Stored, &mut tiles);
+    let weight = TileView::new(format, rows, cols, &tiles).expect("sized for the shape");
     let values: Vec<f32> = (0..n_pos * cols).map(|i| (i % 17) as f32 - 8.0).collect();
     let mut x = Activations::new();
-    x.prepare(kernels, &values, n_pos, cols, arithmetic);
+    x.prepare(team, kernels, &values, n_pos, cols, arithmetic);
     let mut out = vec![0.0; rows * n_pos];
     let mut best_s = f64::INFINITY;
     for _ in 0..(256 << 20) / bytes.max(1) + 4 {
         let start = Instant::now();
         let job = LinearJob {
             weight,
-            row_order: RowOrder::Stored,
             out: &mut out,
         };
         linear(team, kernels, &x, &mut [job]);

@@ -1,18 +1,19 @@
 //! Activations made ready once for all the matrices that consume them.
 //!
-//! Holds a float copy and, for the integer kernels, 8-bit forms in blocks of 32 and of 256.  Every
+//! Holds a float copy and, for the integer kernels, an 8-bit form in blocks of 32.  Every
 //! position has its own scales, so a position's result never depends on its neighbours.  Buffers
 //! are kept between calls.
 
 use crate::arch::Kernels;
 use crate::format::Format;
+use crate::team::Team;
 
 /// How activations meet weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// Float activations; weights are decoded to f32 and accumulated in f32.
     Exact,
-    /// 8-bit activations with a scale per 32 or 256, for the formats for which
+    /// 8-bit activations with a scale per 32, for the formats for which
     /// [`has_integer_kernel`] holds; as [`Arithmetic::Exact`] for the others and for a width that
     /// is not a whole number of blocks.
     Fast,
@@ -25,26 +26,26 @@ pub fn has_integer_kernel(format: Format) -> bool {
 
 /// One position in blocks of 32.
 #[derive(Clone, Copy)]
-pub(crate) struct Blocks32<'a> {
+pub(crate) struct Blocks<'a> {
     /// `[cols]`, within -127 to 127.
     pub(crate) quants: &'a [i8],
     /// `[cols / 32]`.
     pub(crate) scales: &'a [f32],
+    /// `[cols / 32]`: sums of quants.
+    pub(crate) sums: &'a [i32],
+    /// `[cols / 16]`: sums of quants.
+    pub(crate) halves: &'a [i16],
     /// `[cols / 32]`: the scale times the sum of the quants.
-    pub(crate) sums: &'a [f32],
+    pub(crate) scaled_sums: &'a [f32],
 }
 
-/// One position in blocks of 256.
-#[derive(Clone, Copy)]
-pub(crate) struct Blocks256<'a> {
-    /// `[cols]`, within -127 to 127.
-    pub(crate) quants: &'a [i8],
-    /// `[cols / 256]`.
-    pub(crate) scales: &'a [f32],
-    /// `[cols / 16]`: sums of quants.
-    pub(crate) sums16: &'a [i16],
-    /// `[cols / 32]`: sums of quants.
-    pub(crate) sums32: &'a [i16],
+/// Where quantized blocks go; the fields are those of [`Blocks`].
+pub(crate) struct QuantizedMut<'a> {
+    pub(crate) quants: &'a mut [i8],
+    pub(crate) scales: &'a mut [f32],
+    pub(crate) sums: &'a mut [i32],
+    pub(crate) halves: &'a mut [i16],
+    pub(crate) scaled_sums: &'a mut [f32],
 }
 
 /// `[n_pos, cols]` activations in every form that a kernel may ask for.
@@ -52,16 +53,20 @@ pub(crate) struct Blocks256<'a> {
 pub struct Activations {
     n_pos: usize,
     cols: usize,
-    has_32: bool,
-    has_256: bool,
+    has_blocks: bool,
+    /// At least `n_pos`; what is beyond is kept for a longer batch.
+    positions: Vec<Position>,
+}
+
+/// One position, with room for its 8-bit form.
+#[derive(Debug, Default)]
+struct Position {
     floats: Vec<f32>,
-    quants_32: Vec<i8>,
-    scales_32: Vec<f32>,
-    sums_32: Vec<f32>,
-    quants_256: Vec<i8>,
-    scales_256: Vec<f32>,
-    sums16_256: Vec<i16>,
-    sums32_256: Vec<i16>,
+    quants: Vec<i8>,
+    scales: Vec<f32>,
+    sums: Vec<i32>,
+    halves: Vec<i16>,
+    scaled_sums: Vec<f32>,
 }
 
 impl Activations {
@@ -70,13 +75,14 @@ impl Activations {
         Self::default()
     }
 
-    /// Takes `x`, row-major `[n_pos, cols]`, in place of what was there.
+    /// Takes `x`, row-major `[n_pos, cols]`, in place of what was there; the team shares the positions.
     ///
     /// # Panics
     ///
     /// If `x.len() != n_pos * cols`.
     pub fn prepare(
         &mut self,
+        team: &mut Team,
         kernels: &Kernels,
         x: &[f32],
         n_pos: usize,
@@ -90,38 +96,17 @@ impl Activations {
         );
         self.n_pos = n_pos;
         self.cols = cols;
-        self.floats.clear();
-        self.floats.extend_from_slice(x);
-        let (wants_32, wants_256) = match arithmetic {
-            Arithmetic::Exact => (false, false),
-            Arithmetic::Fast => (cols.is_multiple_of(32), cols.is_multiple_of(256)),
+        self.has_blocks = match arithmetic {
+            Arithmetic::Exact => false,
+            Arithmetic::Fast => cols.is_multiple_of(32),
         };
-        self.has_32 = wants_32;
-        self.has_256 = wants_256;
-        if wants_32 {
-            self.quants_32.resize(x.len(), 0);
-            self.scales_32.resize(x.len() / 32, 0.0);
-            self.sums_32.resize(x.len() / 32, 0.0);
-            kernels.quantize_32(
-                x,
-                &mut self.quants_32,
-                &mut self.scales_32,
-                &mut self.sums_32,
-            );
+        if self.positions.len() < n_pos {
+            self.positions.resize_with(n_pos, Position::default);
         }
-        if wants_256 {
-            self.quants_256.resize(x.len(), 0);
-            self.scales_256.resize(x.len() / 256, 0.0);
-            self.sums16_256.resize(x.len() / 16, 0);
-            self.sums32_256.resize(x.len() / 32, 0);
-            kernels.quantize_256(
-                x,
-                &mut self.quants_256,
-                &mut self.scales_256,
-                &mut self.sums16_256,
-                &mut self.sums32_256,
-            );
-        }
+        let has_blocks = self.has_blocks;
+        team.chunks_mut(&mut self.positions[..n_pos], 1, |p, position| {
+            position[0].take(kernels, &x[p * cols..(p + 1) * cols], has_blocks);
+        });
     }
 
     /// Positions held.
@@ -141,39 +126,47 @@ impl Activations {
     /// If there is no such position.
     pub fn position(&self, p: usize) -> &[f32] {
         assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
-        &self.floats[p * self.cols..(p + 1) * self.cols]
+        &self.positions[p].floats
     }
 
-    /// Whether the 8-bit form in blocks of 32 was made.
-    pub(crate) fn has_32(&self) -> bool {
-        self.has_32
+    /// Whether the 8-bit form was made.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.has_blocks
     }
 
-    /// Whether the 8-bit form in blocks of 256 was made.
-    pub(crate) fn has_256(&self) -> bool {
-        self.has_256
-    }
-
-    /// Position `p` in blocks of 32; only when [`Self::has_32`].
-    pub(crate) fn blocks_32(&self, p: usize) -> Blocks32<'_> {
-        assert!(self.has_32 && p < self.n_pos);
-        let n = self.cols / 32;
-        Blocks32 {
-            quants: &self.quants_32[p * self.cols..(p + 1) * self.cols],
-            scales: &self.scales_32[p * n..(p + 1) * n],
-            sums: &self.sums_32[p * n..(p + 1) * n],
+    /// Position `p` in blocks of 32; only when [`Self::has_blocks`].
+    pub(crate) fn blocks(&self, p: usize) -> Blocks<'_> {
+        assert!(self.has_blocks && p < self.n_pos);
+        let position = &self.positions[p];
+        Blocks {
+            quants: &position.quants,
+            scales: &position.scales,
+            sums: &position.sums,
+            halves: &position.halves,
+            scaled_sums: &position.scaled_sums,
         }
     }
+}
 
-    /// Position `p` in blocks of 256; only when [`Self::has_256`].
-    pub(crate) fn blocks_256(&self, p: usize) -> Blocks256<'_> {
-        assert!(self.has_256 && p < self.n_pos);
-        let n = self.cols / 256;
-        Blocks256 {
-            quants: &self.quants_256[p * self.cols..(p + 1) * self.cols],
-            scales: &self.scales_256[p * n..(p + 1) * n],
-            sums16: &self.sums16_256[p * n * 16..(p + 1) * n * 16],
-            sums32: &self.sums32_256[p * n * 8..(p + 1) * n * 8],
+impl Position {
+    fn take(&mut self, kernels: &Kernels, x: &[f32], has_blocks: bool) {
+        self.floats.clear();
+        self.floats.extend_from_slice(x);
+        if !has_blocks {
+            return;
         }
+        self.quants.resize(x.len(), 0);
+        self.scales.resize(x.len() / 32, 0.0);
+        self.sums.resize(x.len() / 32, 0);
+        self.halves.resize(x.len() / 16, 0);
+        self.scaled_sums.resize(x.len() / 32, 0.0);
+        let out = QuantizedMut {
+            quants: &mut self.quants,
+            scales: &mut self.scales,
+            sums: &mut self.sums,
+            halves: &mut self.halves,
+            scaled_sums: &mut self.scaled_sums,
+        };
+        kernels.quantize(x, out);
     }
 }

@@ -13,7 +13,8 @@
 //!
 //! ```
 //! use larql_kernels::{
-//!     Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, Team, linear,
+//!     Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, Team, TileView,
+//!     linear, pack_tiles,
 //! };
 //!
 //! let weight: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]
@@ -23,10 +24,14 @@
 //! let weight = MatrixView::new(Format::F32, 2, 3, &weight)?;
 //! let kernels = Kernels::detect();
 //! let mut team = Team::new(Team::default_threads());
+//! // Two rows make one tile, which is filled up to eight.
+//! let mut tiles = [0; 8 * 3 * 4];
+//! pack_tiles(&mut team, weight, RowOrder::Stored, &mut tiles);
 //! let mut x = Activations::new();
-//! x.prepare(kernels, &[1.0, 0.0, -1.0], 1, 3, Arithmetic::Exact);
+//! x.prepare(&mut team, kernels, &[1.0, 0.0, -1.0], 1, 3, Arithmetic::Exact);
 //! let mut out = [0.0; 2];
-//! let job = LinearJob { weight, row_order: RowOrder::Stored, out: &mut out };
+//! let weight = TileView::new(Format::F32, 2, 3, &tiles)?;
+//! let job = LinearJob { weight, out: &mut out };
 //! linear(&mut team, kernels, &x, &mut [job]);
 //! assert_eq!(out, [-2.0, -2.0]);
 //! # Ok::<(), larql_kernels::ShapeError>(())
@@ -41,6 +46,7 @@ mod linear;
 mod matrix;
 mod probe;
 mod team;
+mod tile;
 
 pub use activations::{Activations, Arithmetic, has_integer_kernel};
 pub use arch::{Isa, Kernels};
@@ -51,3 +57,4 @@ pub use linear::{LinearJob, linear};
 pub use matrix::{MatrixView, ShapeError, decode, decode_column, decode_row};
 pub use probe::read_bandwidth_gb_s;
 pub use team::{RowOrder, Team};
+pub use tile::{TILE_ROWS, TileView, pack_tiles, pack_tiles_releasing, tile_bytes};

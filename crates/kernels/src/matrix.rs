@@ -3,8 +3,6 @@
 //! Rows are output features and lie one after another, each a whole number of blocks; there is no
 //! padding between rows.  The view owns nothing and copies nothing.
 
-use std::ops::Range;
-
 use crate::arch::Kernels;
 use crate::format::Format;
 
@@ -124,11 +122,6 @@ impl<'a> MatrixView<'a> {
     pub fn row_bytes(&self, row: usize) -> &'a [u8] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
-    }
-
-    /// The bytes of a range of stored rows.
-    pub(crate) fn range_bytes(&self, rows: Range<usize>) -> &'a [u8] {
-        &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes]
     }
 
     /// Bytes of one row.

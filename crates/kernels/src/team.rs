@@ -27,6 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use crate::tile::TILE_ROWS;
+
 /// How long a worker spins for the next dispatch: the serial work between two dispatches of a
 /// decode step is shorter than this.
 const SPIN: Duration = Duration::from_micros(60);
@@ -153,6 +155,44 @@ impl Team {
             let part = unsafe { shares.part(first * chunk_len..chunks.end * chunk_len) };
             for (i, chunk) in part.chunks_mut(chunk_len).enumerate() {
                 f(first + i, chunk);
+            }
+        });
+    }
+
+    /// As [`Self::chunks_mut`] where chunks differ in cost: a thread that is free takes the next chunk.
+    ///
+    /// # Panics
+    ///
+    /// If `chunk_len` is 0, and as [`Self::run`].
+    pub fn claim_chunks_mut<T: Send, F: Fn(usize, &mut [T]) + Sync>(
+        &mut self,
+        data: &mut [T],
+        chunk_len: usize,
+        f: F,
+    ) {
+        assert!(chunk_len > 0, "chunks must not be empty");
+        let n_chunks = data.len().div_ceil(chunk_len);
+        if self.n_threads() == 1 || n_chunks <= 1 {
+            for (i, chunk) in data.chunks_mut(chunk_len).enumerate() {
+                f(i, chunk);
+            }
+            return;
+        }
+        let shares = Shares {
+            base: data.as_mut_ptr(),
+            len: data.len(),
+            data: PhantomData,
+        };
+        let next = AtomicUsize::new(0);
+        self.run(|_| {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= n_chunks {
+                    break;
+                }
+                // SAFETY: the counter gives every number once, so the element ranges are disjoint.
+                let chunk = unsafe { shares.part(i * chunk_len..(i + 1) * chunk_len) };
+                f(i, chunk);
             }
         });
     }
@@ -355,13 +395,13 @@ impl<T> Shares<'_, T> {
     }
 }
 
-/// Where output row `r` of a [`LinearJob`](crate::LinearJob) is written.
+/// Which stored row becomes which output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowOrder {
-    /// At `r`.
+    /// The same.
     Stored,
     /// The stored rows of a head are in interleaved-RoPE order: stored row
-    /// `h * head_dim + 2 i + j` (`j` is 0 or 1) is written at `h * head_dim + j * head_dim / 2 + i`.
+    /// `h * head_dim + 2 i + j` (`j` is 0 or 1) is output `h * head_dim + j * head_dim / 2 + i`.
     Interleaved {
         /// Rows of one head; even.
         head_dim: usize,
@@ -381,8 +421,21 @@ impl RowOrder {
         }
     }
 
+    /// The stored row of output index `row`; undoes [`Self::logical`].
+    #[inline]
+    pub fn stored(self, row: usize) -> usize {
+        match self {
+            Self::Stored => row,
+            Self::Interleaved { head_dim } => {
+                let (head, within) = (row / head_dim, row % head_dim);
+                let half = head_dim / 2;
+                head * head_dim + within % half * 2 + within / half
+            }
+        }
+    }
+
     /// Whether `rows` rows can be in this order: then `logical` is a permutation of `0..rows`.
-    fn fits(self, rows: usize) -> bool {
+    pub(crate) fn fits(self, rows: usize) -> bool {
         match self {
             Self::Stored => true,
             Self::Interleaved { head_dim } => {
@@ -392,72 +445,69 @@ impl RowOrder {
     }
 }
 
-/// The right to write a range of stored rows of a `[n_pos, rows]` output.
-pub(crate) struct RowWriter<'a> {
+/// The right to write a range of tiles of a `[n_pos, rows]` output.
+pub(crate) struct TileWriter<'a> {
     base: *mut f32,
     n_pos: usize,
     rows: usize,
-    order: RowOrder,
-    range: Range<usize>,
+    tiles: Range<usize>,
     out: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: writers of one output have disjoint ranges, which `logical` maps to disjoint elements.
-unsafe impl Send for RowWriter<'_> {}
+// SAFETY: writers of one output have disjoint tiles, which are disjoint elements.
+unsafe impl Send for TileWriter<'_> {}
 
-impl<'a> RowWriter<'a> {
-    /// The writer of all rows of `out`.
+impl<'a> TileWriter<'a> {
+    /// The writer of all tiles of `out`.
     ///
     /// # Panics
     ///
-    /// If `out` is not `[n_pos, rows]` or `rows` is not a whole number of heads of `order`.
-    pub(crate) fn new(out: &'a mut [f32], n_pos: usize, rows: usize, order: RowOrder) -> Self {
+    /// If `out` is not `[n_pos, rows]`.
+    pub(crate) fn new(out: &'a mut [f32], n_pos: usize, rows: usize) -> Self {
         assert_eq!(
             Some(out.len()),
             n_pos.checked_mul(rows),
             "an output of {n_pos} x {rows}"
         );
-        assert!(
-            order.fits(rows),
-            "{rows} rows are not whole heads of {order:?}"
-        );
         Self {
             base: out.as_mut_ptr(),
             n_pos,
             rows,
-            order,
-            range: 0..rows,
+            tiles: 0..rows.div_ceil(TILE_ROWS),
             out: PhantomData,
         }
     }
 
-    /// Splits off the rows before `row`.
+    /// Splits off the tiles before `tile`.
     ///
     /// # Panics
     ///
-    /// If `row` is outside the range of this writer.
-    pub(crate) fn split_before(&mut self, row: usize) -> Self {
-        let Range { start, end } = self.range;
-        assert!((start..=end).contains(&row), "row {row} of {start}..{end}");
-        self.range = row..end;
+    /// If `tile` is outside the range of this writer.
+    pub(crate) fn split_before(&mut self, tile: usize) -> Self {
+        let Range { start, end } = self.tiles;
+        assert!(
+            (start..=end).contains(&tile),
+            "tile {tile} of {start}..{end}"
+        );
+        self.tiles = tile..end;
         Self {
-            range: start..row,
+            tiles: start..tile,
             ..*self
         }
     }
 
-    /// The rows this writer may write.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.range.clone()
-    }
-
-    /// Writes stored row `row` of position `pos`.
+    /// Writes the rows of one tile for the positions from `pos` on.
     #[inline]
-    pub(crate) fn set(&mut self, row: usize, pos: usize, value: f32) {
-        assert!(self.range.contains(&row) && pos < self.n_pos);
-        let at = pos * self.rows + self.order.logical(row);
-        // SAFETY: `logical` permutes `0..rows` (checked by `fits` in `new`), so `at` is inside the
-        // borrowed output, and no other writer has `row`.
-        unsafe { *self.base.add(at) = value };
+    pub(crate) fn store(&mut self, tile: usize, pos: usize, sums: &[[f32; TILE_ROWS]]) {
+        assert!(self.tiles.contains(&tile) && pos + sums.len() <= self.n_pos);
+        let first = tile * TILE_ROWS;
+        let n = TILE_ROWS.min(self.rows - first);
+        for (p, sums) in (pos..).zip(sums) {
+            // SAFETY: the tile's rows and the position lie inside the borrowed output (checked above and in `new`), and
+            // no other writer has the tile.
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(self.base.add(p * self.rows + first), n) };
+            out.copy_from_slice(&sums[..n]);
+        }
     }
 }

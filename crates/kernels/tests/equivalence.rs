@@ -15,7 +15,7 @@ use larql_kernels::{
     Activations, Arithmetic, Format, Isa, Kernels, LinearJob, MatrixView, RowOrder,
     has_integer_kernel, linear,
 };
-use support::{Extreme, Rng, assert_same_bits, one_thread, weights};
+use support::{Extreme, Rng, Tiles, assert_same_bits, one_thread, weights};
 
 const WIDTHS: [usize; 14] = [0, 1, 7, 8, 9, 31, 32, 33, 63, 255, 256, 257, 640, 4096];
 const ROWS: [usize; 6] = [1, 2, 3, 4, 5, 63];
@@ -178,10 +178,17 @@ fn product(
 ) -> Vec<f32> {
     let mut out = vec![f32::NAN; n_pos * weight.rows()];
     let mut activations = Activations::new();
-    activations.prepare(kernels, x, n_pos, weight.cols(), arithmetic);
+    activations.prepare(
+        &mut one_thread(),
+        kernels,
+        x,
+        n_pos,
+        weight.cols(),
+        arithmetic,
+    );
+    let tiles = Tiles::new(weight, RowOrder::Stored);
     let job = LinearJob {
-        weight,
-        row_order: RowOrder::Stored,
+        weight: tiles.view(),
         out: &mut out,
     };
     linear(&mut one_thread(), kernels, &activations, &mut [job]);

@@ -5,7 +5,7 @@ mod support;
 use larql_kernels::{
     Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, Team, linear,
 };
-use support::{Extreme, Rng, assert_same_bits, one_thread, panic_message, team, weights};
+use support::{Extreme, Rng, Tiles, assert_same_bits, one_thread, panic_message, team, weights};
 
 struct Weights {
     format: Format,
@@ -41,17 +41,20 @@ fn run(
 ) -> Vec<Vec<f32>> {
     let kernels = Kernels::detect();
     let mut activations = Activations::new();
-    activations.prepare(kernels, x, n_pos, jobs[0].0.cols, arithmetic);
+    activations.prepare(team, kernels, x, n_pos, jobs[0].0.cols, arithmetic);
     let mut outputs: Vec<Vec<f32>> = jobs
         .iter()
         .map(|(w, _)| vec![f32::NAN; n_pos * w.rows])
         .collect();
-    let mut jobs: Vec<LinearJob<'_>> = jobs
+    let tiles: Vec<Tiles> = jobs
+        .iter()
+        .map(|(w, order)| Tiles::new(w.view(), *order))
+        .collect();
+    let mut jobs: Vec<LinearJob<'_>> = tiles
         .iter()
         .zip(&mut outputs)
-        .map(|((w, order), out)| LinearJob {
-            weight: w.view(),
-            row_order: *order,
+        .map(|(tiles, out)| LinearJob {
+            weight: tiles.view(),
             out,
         })
         .collect();
@@ -181,7 +184,7 @@ fn rows_must_be_whole_heads() {
     let message = panic_message(|| {
         run(&mut one_thread(), &[0.0; 4], 1, Arithmetic::Exact, &jobs);
     });
-    assert!(message.contains("are not whole heads"), "{message}");
+    assert!(message.contains("whole heads"), "{message}");
 }
 
 #[test]

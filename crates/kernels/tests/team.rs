@@ -61,6 +61,15 @@ fn chunks_are_contiguous_and_numbered() {
             });
             let expected: Vec<usize> = (0..len).map(|at| at / chunk_len).collect();
             assert_eq!(data, expected, "{len} by {chunk_len} on {n_threads}");
+            let mut claimed = vec![0; len];
+            team(n_threads).claim_chunks_mut(&mut claimed, chunk_len, |i, chunk| {
+                chunk.iter_mut().for_each(|at| *at += i + 1);
+            });
+            let expected: Vec<usize> = expected.iter().map(|i| i + 1).collect();
+            assert_eq!(
+                claimed, expected,
+                "claimed, {len} by {chunk_len} on {n_threads}"
+            );
         }
     }
 }

@@ -9,8 +9,9 @@ pub(crate) mod scalar;
 
 use std::sync::OnceLock;
 
-use crate::activations::{Blocks32, Blocks256};
+use crate::activations::{Blocks, QuantizedMut};
 use crate::format::Format;
+use crate::tile::TILE_ROWS;
 
 /// An instruction set that has a table of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,105 +41,77 @@ impl Isa {
 }
 
 type Decode = fn(Format, &[u8], &mut [f32]);
-type Quantize32 = fn(&[f32], &mut [i8], &mut [f32], &mut [f32]);
-type Quantize256 = fn(&[f32], &mut [i8], &mut [f32], &mut [i16], &mut [i16]);
+type Quantize = fn(&[f32], QuantizedMut<'_>);
+type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
-/// Row dots of one format with activations in blocks of 32, for one and for four positions.
-///
-/// The arguments are some rows, one after another, the positions, and one entry of sums per row.
+/// Dots of one tile with `N` positions: the tile, the positions, and the sums of each position's eight rows.
+type TileDot<const N: usize> = fn(&[u8], [Blocks<'_>; N], &mut [[f32; TILE_ROWS]; N]);
+
+/// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.
+type FloatDot<const N: usize> = fn(&[[f32; TILE_ROWS]], [&[f32]; N], &mut [[f32; TILE_ROWS]; N]);
+
+/// Dots of one tile with one, two and four positions.
 #[derive(Clone, Copy)]
-pub(crate) struct Dots32 {
-    pub(crate) one: fn(&[u8], [Blocks32<'_>; 1], &mut [[f32; 1]]),
-    pub(crate) four: fn(&[u8], [Blocks32<'_>; 4], &mut [[f32; 4]]),
+pub(crate) struct TileDots {
+    pub(crate) one: TileDot<1>,
+    pub(crate) two: TileDot<2>,
+    pub(crate) four: TileDot<4>,
 }
 
-/// As [`Dots32`] with activations in blocks of 256.
+/// Dots of decoded weights with one, two and four positions.
 #[derive(Clone, Copy)]
-pub(crate) struct Dots256 {
-    pub(crate) one: fn(&[u8], [Blocks256<'_>; 1], &mut [[f32; 1]]),
-    pub(crate) four: fn(&[u8], [Blocks256<'_>; 4], &mut [[f32; 4]]),
+pub(crate) struct FloatDots {
+    pub(crate) one: FloatDot<1>,
+    pub(crate) two: FloatDot<2>,
+    pub(crate) four: FloatDot<4>,
 }
 
-/// The bytes of each row with its place in `out`; there is at least one row and it is not empty.
-#[inline(always)]
-pub(crate) fn rows_with_sums<'a, const N: usize>(
-    rows: &'a [u8],
-    out: &'a mut [[f32; N]],
-) -> impl Iterator<Item = (&'a [u8], &'a mut [f32; N])> {
-    rows.chunks_exact(rows.len() / out.len()).zip(out)
-}
-
-/// The integer row dots, by format.
+/// The integer dots, by format.
 pub(crate) struct IntegerTable {
-    pub(crate) q4_0: Dots32,
-    pub(crate) q4_1: Dots32,
-    pub(crate) q5_0: Dots32,
-    pub(crate) q5_1: Dots32,
-    pub(crate) q8_0: Dots32,
-    pub(crate) iq4_nl: Dots32,
-    pub(crate) mxfp4: Dots32,
-    pub(crate) q4_k: Dots256,
-    pub(crate) q5_k: Dots256,
-    pub(crate) q6_k: Dots256,
+    pub(crate) q4_0: TileDots,
+    pub(crate) q4_1: TileDots,
+    pub(crate) q5_0: TileDots,
+    pub(crate) q5_1: TileDots,
+    pub(crate) q8_0: TileDots,
+    pub(crate) iq4_nl: TileDots,
+    pub(crate) mxfp4: TileDots,
+    pub(crate) q4_k: TileDots,
+    pub(crate) q5_k: TileDots,
+    pub(crate) q6_k: TileDots,
 }
+
+/// The instances of a generic function for one, two and four positions.
+macro_rules! by_positions {
+    ($set:ident, $function:path) => {
+        $crate::arch::$set {
+            one: $function,
+            two: $function,
+            four: $function,
+        }
+    };
+}
+use by_positions;
 
 /// Fills an [`IntegerTable`] from a module that has one generic function per format.
 macro_rules! integer_table {
     ($module:ident) => {
         $crate::arch::IntegerTable {
-            q4_0: Dots32 {
-                one: $module::q4_0,
-                four: $module::q4_0,
-            },
-            q4_1: Dots32 {
-                one: $module::q4_1,
-                four: $module::q4_1,
-            },
-            q5_0: Dots32 {
-                one: $module::q5_0,
-                four: $module::q5_0,
-            },
-            q5_1: Dots32 {
-                one: $module::q5_1,
-                four: $module::q5_1,
-            },
-            q8_0: Dots32 {
-                one: $module::q8_0,
-                four: $module::q8_0,
-            },
-            iq4_nl: Dots32 {
-                one: $module::iq4_nl,
-                four: $module::iq4_nl,
-            },
-            mxfp4: Dots32 {
-                one: $module::mxfp4,
-                four: $module::mxfp4,
-            },
-            q4_k: Dots256 {
-                one: $module::q4_k,
-                four: $module::q4_k,
-            },
-            q5_k: Dots256 {
-                one: $module::q5_k,
-                four: $module::q5_k,
-            },
-            q6_k: Dots256 {
-                one: $module::q6_k,
-                four: $module::q6_k,
-            },
+            q4_0: by_positions!(TileDots, $module::q4_0),
+            q4_1: by_positions!(TileDots, $module::q4_1),
+            q5_0: by_positions!(TileDots, $module::q5_0),
+            q5_1: by_positions!(TileDots, $module::q5_1),
+            q8_0: by_positions!(TileDots, $module::q8_0),
+            iq4_nl: by_positions!(TileDots, $module::iq4_nl),
+            mxfp4: by_positions!(TileDots, $module::mxfp4),
+            q4_k: by_positions!(TileDots, $module::q4_k),
+            q5_k: by_positions!(TileDots, $module::q5_k),
+            q6_k: by_positions!(TileDots, $module::q6_k),
         }
     };
 }
 use integer_table;
-
-/// The integer row dots of one format.
-#[derive(Clone, Copy)]
-pub(crate) enum IntegerDots {
-    Per32(Dots32),
-    Per256(Dots256),
-}
 
 /// The kernels of one instruction set.
 ///
@@ -155,9 +128,10 @@ pub struct Kernels {
     gelu_tanh_mul: fn(&mut [f32], &[f32]),
     scale: Scale,
     layer_norm: LayerNorm,
-    quantize_32: Quantize32,
-    quantize_256: Quantize256,
+    quantize: Quantize,
     integer: IntegerTable,
+    decode_tile: DecodeTile,
+    floats: FloatDots,
 }
 
 impl Kernels {
@@ -299,20 +273,20 @@ impl Kernels {
         (self.layer_norm)(x, weight, bias, eps, out);
     }
 
-    /// The integer row dots of `format`, if it has them.
-    pub(crate) fn integer_dots(&self, format: Format) -> Option<IntegerDots> {
+    /// The integer dots of `format`, if it has them.
+    pub(crate) fn integer_dots(&self, format: Format) -> Option<TileDots> {
         let table = &self.integer;
         match format {
-            Format::Q4_0 => Some(IntegerDots::Per32(table.q4_0)),
-            Format::Q4_1 => Some(IntegerDots::Per32(table.q4_1)),
-            Format::Q5_0 => Some(IntegerDots::Per32(table.q5_0)),
-            Format::Q5_1 => Some(IntegerDots::Per32(table.q5_1)),
-            Format::Q8_0 => Some(IntegerDots::Per32(table.q8_0)),
-            Format::Iq4Nl => Some(IntegerDots::Per32(table.iq4_nl)),
-            Format::Mxfp4 => Some(IntegerDots::Per32(table.mxfp4)),
-            Format::Q4K => Some(IntegerDots::Per256(table.q4_k)),
-            Format::Q5K => Some(IntegerDots::Per256(table.q5_k)),
-            Format::Q6K => Some(IntegerDots::Per256(table.q6_k)),
+            Format::Q4_0 => Some(table.q4_0),
+            Format::Q4_1 => Some(table.q4_1),
+            Format::Q5_0 => Some(table.q5_0),
+            Format::Q5_1 => Some(table.q5_1),
+            Format::Q8_0 => Some(table.q8_0),
+            Format::Iq4Nl => Some(table.iq4_nl),
+            Format::Mxfp4 => Some(table.mxfp4),
+            Format::Q4K => Some(table.q4_k),
+            Format::Q5K => Some(table.q5_k),
+            Format::Q6K => Some(table.q6_k),
             Format::F32
             | Format::F16
             | Format::Bf16
@@ -322,34 +296,24 @@ impl Kernels {
         }
     }
 
-    /// Quantizes whole blocks of 32: values, scales, and scale times the sum of values.
-    pub(crate) fn quantize_32(
-        &self,
-        x: &[f32],
-        q: &mut [i8],
-        scales: &mut [f32],
-        sums: &mut [f32],
-    ) {
-        assert_eq!(x.len(), q.len());
-        assert_eq!(x.len(), scales.len() * 32);
-        assert_eq!(x.len(), sums.len() * 32);
-        (self.quantize_32)(x, q, scales, sums);
+    /// The dots of decoded tiles.
+    pub(crate) fn float_dots(&self) -> FloatDots {
+        self.floats
     }
 
-    /// Quantizes whole blocks of 256: values, scales, and sums of values per 16 and per 32.
-    pub(crate) fn quantize_256(
-        &self,
-        x: &[f32],
-        q: &mut [i8],
-        scales: &mut [f32],
-        sums16: &mut [i16],
-        sums32: &mut [i16],
-    ) {
-        assert_eq!(x.len(), q.len());
-        assert_eq!(x.len(), scales.len() * 256);
-        assert_eq!(x.len(), sums16.len() * 16);
-        assert_eq!(x.len(), sums32.len() * 32);
-        (self.quantize_256)(x, q, scales, sums16, sums32);
+    /// Decodes groups of eight blocks, one entry per column.
+    pub(crate) fn decode_tile(&self, format: Format, groups: &[u8], out: &mut [[f32; TILE_ROWS]]) {
+        (self.decode_tile)(format, groups, out);
+    }
+
+    /// Quantizes whole blocks of 32.
+    pub(crate) fn quantize(&self, x: &[f32], out: QuantizedMut<'_>) {
+        assert_eq!(x.len(), out.quants.len());
+        assert_eq!(x.len(), out.scales.len() * 32);
+        assert_eq!(x.len(), out.sums.len() * 32);
+        assert_eq!(x.len(), out.halves.len() * 16);
+        assert_eq!(x.len(), out.scaled_sums.len() * 32);
+        (self.quantize)(x, out);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroUsize;
 
-use larql_kernels::{Format, Team};
+use larql_kernels::{Format, MatrixView, RowOrder, Team, TileView, pack_tiles, tile_bytes};
 
 /// SplitMix64: small, seeded, the same on every machine.
 pub(crate) struct Rng(u64);
@@ -130,6 +130,34 @@ pub(crate) fn weights(
         }
     }
     bytes
+}
+
+/// A matrix in tiles.
+pub(crate) struct Tiles {
+    format: Format,
+    rows: usize,
+    cols: usize,
+    bytes: Vec<u8>,
+}
+
+impl Tiles {
+    pub(crate) fn new(rows: MatrixView<'_>, order: RowOrder) -> Self {
+        let (format, n_rows, cols) = (rows.format(), rows.rows(), rows.cols());
+        let n_bytes = tile_bytes(format, n_rows, cols).expect("fits in memory");
+        // What was there before must not shine through the padding.
+        let mut bytes = vec![0xa5; n_bytes];
+        pack_tiles(&mut team(2), rows, order, &mut bytes);
+        Self {
+            format,
+            rows: n_rows,
+            cols,
+            bytes,
+        }
+    }
+
+    pub(crate) fn view(&self) -> TileView<'_> {
+        TileView::new(self.format, self.rows, self.cols, &self.bytes).expect("sized for the shape")
+    }
 }
 
 /// Sets every byte of the blocks that is not an f16 field.

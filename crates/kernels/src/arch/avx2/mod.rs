@@ -14,12 +14,16 @@
 
 mod decode;
 mod float;
-mod integer;
 mod registers;
+mod tile_decode;
+mod tile_floats;
+mod tile_weights;
+mod tiles;
 mod unpack;
 
 use super::scalar::{float as portable, quantize};
-use super::{Dots32, Dots256, Isa, Kernels, integer_table};
+use super::{Isa, Kernels, by_positions, integer_table};
+use crate::activations::QuantizedMut;
 
 /// The table, if this CPU has the features.
 pub(super) fn kernels() -> Option<&'static Kernels> {
@@ -65,14 +69,8 @@ static KERNELS: Kernels = Kernels {
                                                    bias: Option<&[f32]>,
                                                    eps: f32,
                                                    out: &mut [f32]|),
-    quantize_32: recompiled!(quantize::per_32, |x: &[f32],
-                                                q: &mut [i8],
-                                                scales: &mut [f32],
-                                                sums: &mut [f32]|),
-    quantize_256: recompiled!(quantize::per_256, |x: &[f32],
-                                                  q: &mut [i8],
-                                                  scales: &mut [f32],
-                                                  sums16: &mut [i16],
-                                                  sums32: &mut [i16]|),
-    integer: integer_table!(integer),
+    quantize: recompiled!(quantize::blocks, |x: &[f32], out: QuantizedMut<'_>|),
+    integer: integer_table!(tiles),
+    decode_tile: tile_decode::decode,
+    floats: by_positions!(FloatDots, tile_floats::floats),
 };

@@ -15,30 +15,6 @@ pub(super) fn load_u8(bytes: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
-/// 32 signed bytes.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn load_i8(bytes: &[i8; 32]) -> __m256i {
-    // SAFETY: the array has 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// 16 words of 16 bits.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn load_i16(words: &[i16; 16]) -> __m256i {
-    // SAFETY: the array has 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
-}
-
-/// 8 words of 16 bits.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn load_half_i16(words: &[i16; 8]) -> __m128i {
-    // SAFETY: the array has 16 bytes; the load needs no alignment.
-    unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
-}
-
 /// 16 bytes.
 #[target_feature(enable = "avx2")]
 #[inline]

@@ -5,10 +5,10 @@
 
 pub(crate) mod decode;
 pub(crate) mod float;
-mod integer;
 pub(crate) mod quantize;
+pub(crate) mod tiles;
 
-use super::{Dots32, Dots256, Isa, Kernels, integer_table};
+use super::{Isa, Kernels, by_positions, integer_table};
 
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
@@ -22,7 +22,8 @@ pub(crate) static KERNELS: Kernels = Kernels {
     gelu_tanh_mul: |gate, up| float::gelu_tanh_mul(gate, up),
     scale: |x, weight, scale, out| float::scale(x, weight, scale, out),
     layer_norm: |x, weight, bias, eps, out| float::layer_norm(x, weight, bias, eps, out),
-    quantize_32: |x, q, scales, sums| quantize::per_32(x, q, scales, sums),
-    quantize_256: |x, q, scales, s16, s32| quantize::per_256(x, q, scales, s16, s32),
-    integer: integer_table!(integer),
+    quantize: |x, out| quantize::blocks(x, out),
+    integer: integer_table!(tiles),
+    decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
+    floats: by_positions!(FloatDots, tiles::floats),
 };

@@ -4,10 +4,11 @@
 //! number.  A block whose maximum is too small for a reciprocal becomes zero.
 
 use super::float::ROUND;
+use crate::activations::QuantizedMut;
 
 /// Quantizes one block; returns its scale.
 #[inline(always)]
-pub(crate) fn block<const LEN: usize>(x: &[f32; LEN], q: &mut [i8; LEN]) -> f32 {
+fn block<const LEN: usize>(x: &[f32; LEN], q: &mut [i8; LEN]) -> f32 {
     // As integers, magnitudes order as their values do, and every NaN is above infinity.
     let mut max = 0;
     for x in x {
@@ -28,37 +29,19 @@ pub(crate) fn block<const LEN: usize>(x: &[f32; LEN], q: &mut [i8; LEN]) -> f32 
     amax / 127.0
 }
 
-/// Blocks of 32 with `scale * sum(q)` each.
+/// Blocks of 32 with their sums, and the sums of their halves.
 #[inline(always)]
-pub(crate) fn per_32(x: &[f32], q: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+pub(crate) fn blocks(x: &[f32], out: QuantizedMut<'_>) {
     let (x, _) = x.as_chunks::<32>();
-    let (q, _) = q.as_chunks_mut::<32>();
-    for (((x, q), scale), sum) in x.iter().zip(q).zip(scales).zip(sums) {
+    let (q, _) = out.quants.as_chunks_mut::<32>();
+    let (halves, _) = out.halves.as_chunks_mut::<2>();
+    let rest = out.scales.iter_mut().zip(out.sums).zip(out.scaled_sums);
+    for (((x, q), halves), ((scale, sum), scaled)) in x.iter().zip(q).zip(halves).zip(rest) {
         *scale = block(x, q);
-        *sum = *scale * q.iter().map(|&q| i32::from(q)).sum::<i32>() as f32;
-    }
-}
-
-/// Blocks of 256 with integer sums per 16 and per 32.
-#[inline(always)]
-pub(crate) fn per_256(
-    x: &[f32],
-    q: &mut [i8],
-    scales: &mut [f32],
-    sums16: &mut [i16],
-    sums32: &mut [i16],
-) {
-    let (x, _) = x.as_chunks::<256>();
-    let (q, _) = q.as_chunks_mut::<256>();
-    let (sums16, _) = sums16.as_chunks_mut::<16>();
-    let (sums32, _) = sums32.as_chunks_mut::<8>();
-    for ((((x, q), scale), s16), s32) in x.iter().zip(q).zip(scales).zip(sums16).zip(sums32) {
-        *scale = block(x, q);
-        for (sum, q) in s16.iter_mut().zip(q.as_chunks::<16>().0) {
-            *sum = q.iter().map(|&q| i16::from(q)).sum();
+        for (half, q) in halves.iter_mut().zip(q.as_chunks::<16>().0) {
+            *half = q.iter().map(|&q| i16::from(q)).sum();
         }
-        for (i, sum) in s32.iter_mut().enumerate() {
-            *sum = s16[2 * i] + s16[2 * i + 1];
-        }
+        *sum = i32::from(halves[0]) + i32::from(halves[1]);
+        *scaled = *scale * *sum as f32;
     }
 }
