@@ -150,6 +150,11 @@ impl Checkpoint {
                 file: "config.json",
             });
         }
+        if path.join("adapter_config.json").is_file() {
+            return Err(ModelError::Adapter {
+                path: path.to_owned(),
+            });
+        }
         let config = read_object(&path.join("config.json"))?;
         let origin = path.join("config.json").display().to_string();
         let mut spec = spec_from_config(&origin, &config)?;

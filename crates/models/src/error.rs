@@ -29,6 +29,12 @@ pub enum ModelError {
         /// The GGUF file in it.
         gguf: String,
     },
+    /// A folder with an adapter, which other programs apply to the weights beside it.
+    #[error("{path}: the folder holds an adapter (adapter_config.json) beside the model")]
+    Adapter {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A file of a Hugging Face folder is missing.
     #[error("{path}: missing {file}")]
     MissingFile {
@@ -233,6 +239,10 @@ impl ModelError {
                     "if {do_not} to the model's forward pass, remove {it} from {origin}: that is your statement, nothing here can check it"
                 ))
             }
+            Self::Adapter { .. } => Some(
+                "transformers would apply it: merge it into the weights first (peft: merge_and_unload), or move it away"
+                    .to_owned(),
+            ),
             Self::NoTokenizer { origin } if !origin.ends_with(".gguf") => Some(format!(
                 "put the model's tokenizer.json beside its config.json; transformers makes it of other tokenizer files: AutoTokenizer.from_pretrained({origin:?}).save_pretrained({origin:?})"
             )),

@@ -117,6 +117,23 @@ fn of_wrappers() {
     );
 }
 
+/// Weights that other programs would not run as they lie there.
+#[test]
+fn of_an_adapter_beside_the_model() {
+    let dir = edited("llama", |_| {});
+    assert!(Checkpoint::open(dir.path()).is_ok());
+    fs::write(dir.path().join("adapter_config.json"), "{}").unwrap();
+    let error = Checkpoint::open(dir.path()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}: the folder holds an adapter (adapter_config.json) beside the model",
+            dir.path().display()
+        )
+    );
+    assert!(error.hint().unwrap().contains("merge_and_unload"));
+}
+
 /// A file of another kind, a shard out of place, and a tensor that other programs do not have here.
 #[test]
 fn of_kinds_of_files() {
