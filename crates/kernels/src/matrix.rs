@@ -57,6 +57,34 @@ pub struct MatrixView<'a> {
     bytes: &'a [u8],
 }
 
+/// Bytes of a row, once `got` is found to be `stored_rows` of them; `None` when there are too many rows to count.
+pub(crate) fn checked_row_bytes(
+    format: Format,
+    rows: usize,
+    cols: usize,
+    stored_rows: Option<usize>,
+    got: usize,
+) -> Result<usize, ShapeError> {
+    if !cols.is_multiple_of(format.block_len()) {
+        return Err(ShapeError::PartialBlock { format, cols });
+    }
+    let too_large = || ShapeError::TooLarge { format, rows, cols };
+    let row_bytes = format.row_bytes(cols).ok_or_else(too_large)?;
+    let expected = stored_rows
+        .and_then(|stored| row_bytes.checked_mul(stored))
+        .ok_or_else(too_large)?;
+    if got != expected {
+        return Err(ShapeError::WrongLength {
+            format,
+            rows,
+            cols,
+            expected,
+            got,
+        });
+    }
+    Ok(row_bytes)
+}
+
 impl<'a> MatrixView<'a> {
     /// Sees `bytes` as `rows` rows of `cols` weights.
     ///
@@ -69,22 +97,7 @@ impl<'a> MatrixView<'a> {
         cols: usize,
         bytes: &'a [u8],
     ) -> Result<Self, ShapeError> {
-        if !cols.is_multiple_of(format.block_len()) {
-            return Err(ShapeError::PartialBlock { format, cols });
-        }
-        let too_large = || ShapeError::TooLarge { format, rows, cols };
-        let row_bytes = format.row_bytes(cols).ok_or_else(too_large)?;
-        let expected = row_bytes.checked_mul(rows).ok_or_else(too_large)?;
-        if bytes.len() != expected {
-            let got = bytes.len();
-            return Err(ShapeError::WrongLength {
-                format,
-                rows,
-                cols,
-                expected,
-                got,
-            });
-        }
+        let row_bytes = checked_row_bytes(format, rows, cols, Some(rows), bytes.len())?;
         Ok(Self {
             format,
             rows,

@@ -9,7 +9,8 @@
 //! yields, then parks, so an idle team costs nothing.  The caller spins, then yields; it never
 //! parks.  A dispatch takes `&mut Team`, so a dispatch inside a dispatch does not compile.
 //!
-//! This is not a scheduler: work is split into contiguous shares that are fixed before it starts.
+//! This is not a scheduler: work is split into contiguous shares that are fixed before it starts, or, where pieces differ
+//! in cost, into pieces that threads claim in order.
 
 #![expect(
     unsafe_code,

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::arch::Kernels;
 use crate::format::Format;
-use crate::matrix::{MatrixView, ShapeError};
+use crate::matrix::{MatrixView, ShapeError, checked_row_bytes};
 use crate::team::{RowOrder, Team};
 
 /// Rows of a tile, and lanes of every kernel over tiles.
@@ -54,8 +54,7 @@ pub(crate) const fn fields(format: Format) -> &'static [Field] {
 
 /// Bytes of a tiled matrix; `None` when a row is not whole blocks or the size overflows.
 pub fn tile_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
-    rows.div_ceil(TILE_ROWS)
-        .checked_mul(TILE_ROWS)?
+    rows.checked_next_multiple_of(TILE_ROWS)?
         .checked_mul(format.row_bytes(cols)?)
 }
 
@@ -231,21 +230,8 @@ impl<'a> TileView<'a> {
         cols: usize,
         bytes: &'a [u8],
     ) -> Result<Self, ShapeError> {
-        if !cols.is_multiple_of(format.block_len()) {
-            return Err(ShapeError::PartialBlock { format, cols });
-        }
-        let expected =
-            tile_bytes(format, rows, cols).ok_or(ShapeError::TooLarge { format, rows, cols })?;
-        if bytes.len() != expected {
-            let got = bytes.len();
-            return Err(ShapeError::WrongLength {
-                format,
-                rows,
-                cols,
-                expected,
-                got,
-            });
-        }
+        let stored_rows = rows.checked_next_multiple_of(TILE_ROWS);
+        checked_row_bytes(format, rows, cols, stored_rows, bytes.len())?;
         Ok(Self {
             format,
             rows,

@@ -626,19 +626,6 @@ impl ModelSpec {
     }
 }
 
-impl ModelSpec {
-    /// The routed expert that a feature of a layer belongs to, if it belongs to one.
-    pub fn expert_of(&self, layer: usize, feature: u32) -> Option<u32> {
-        match &self.layers.get(layer)?.ffn {
-            Ffn::Gated(_) | Ffn::Plain(_) => None,
-            Ffn::Moe(moe) => {
-                let expert = feature.checked_div(moe.expert.d_mlp)?;
-                (expert < moe.n_experts).then_some(expert)
-            }
-        }
-    }
-}
-
 /// A dense FFN inside a layer, in the order in which their features are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FfnPart {
