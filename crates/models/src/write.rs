@@ -16,7 +16,7 @@ use crate::roles::{StoredValue, TensorRole};
 use crate::stored::{StoredRows, StoredTensor, canonical_row, paired_nibbles, row_bytes};
 
 /// Largest piece of a tensor that is passed on at once, so that a caller can report progress and stop.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 2 << 20;
 
 /// Values that are decoded before they are encoded together: enough rows for every thread.
 const CHUNK_VALUES: usize = 1 << 20;

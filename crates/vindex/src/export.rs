@@ -160,7 +160,7 @@ pub fn export_safetensors(
         writing.text(name, bytes)?;
     }
     let Writing { files, notes, .. } = writing;
-    publish(directory, &parent, out)?;
+    publish(directory, out)?;
     Ok(ExportReport {
         files,
         n_tensors: folder.plan.tensors().len(),
@@ -546,7 +546,6 @@ impl Writing<'_> {
         let mut file =
             File::create_new(self.staging.join(name)).map_err(io_error(&shown, "create"))?;
         file.write_all(bytes).map_err(io_error(&shown, "write"))?;
-        file.sync_all().map_err(io_error(&shown, "flush"))?;
         self.files.push((name.to_owned(), bytes.len() as u64));
         Ok(())
     }

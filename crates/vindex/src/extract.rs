@@ -162,7 +162,7 @@ pub fn extract(
     };
     manifest.seal();
     let manifest_bytes = job.manifest(&manifest)?;
-    publish(staging, &parent, out)?;
+    publish(staging, out)?;
     let written: u64 = manifest.files.iter().map(|file| file.size).sum();
     let linked = match weights.placement {
         WeightsPlacement::Linked => weights.hashed.size,
@@ -229,8 +229,7 @@ fn readable_by_all(builder: &mut tempfile::Builder<'_, '_>) {
 fn readable_by_all(_: &mut tempfile::Builder<'_, '_>) {}
 
 /// Gives a finished directory its name.
-pub(crate) fn publish(staging: TempDir, parent: &Path, out: &Path) -> Result<(), VindexError> {
-    sync_directory(staging.path());
+pub(crate) fn publish(staging: TempDir, out: &Path) -> Result<(), VindexError> {
     // A rename would silently replace an empty directory that has appeared meanwhile.
     if fs::symlink_metadata(out).is_ok() {
         return Err(VindexError::Exists {
@@ -245,18 +244,11 @@ pub(crate) fn publish(staging: TempDir, parent: &Path, out: &Path) -> Result<(),
     })?;
     // The directory is no longer temporary.
     let _ = staging.keep();
-    sync_directory(parent);
     Ok(())
 }
 
-/// Makes names durable where directories can be flushed; the files themselves are flushed already.
-fn sync_directory(path: &Path) {
-    if let Ok(directory) = File::open(path) {
-        let _ = directory.sync_all();
-    }
-}
-
-/// Copies a file; the standard library lets the file system share blocks where it can.
+/// Copies a file; the standard library lets the file system share blocks where it can. It does not wait for the disk, see
+/// [`watched`](crate::stream::watched).
 pub(crate) fn copy_file(
     from: &Path,
     to: &Path,
@@ -279,7 +271,7 @@ pub(crate) fn copy_file(
         }
         done += n;
     }
-    output.sync_all().map_err(io_error(shown, "flush"))
+    Ok(())
 }
 
 fn ignored(source: &Checkpoint) -> Vec<Ignored> {
@@ -503,7 +495,6 @@ impl Job<'_> {
         let mut file =
             File::create_new(self.staging.join(name)).map_err(io_error(&shown, "create"))?;
         file.write_all(bytes).map_err(io_error(&shown, "write"))?;
-        file.sync_all().map_err(io_error(&shown, "flush"))?;
         self.reporter.tell("files", size, size)?;
         Ok(FileEntry {
             name: name.to_owned(),

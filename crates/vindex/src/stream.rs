@@ -11,18 +11,17 @@ use larql_kernels::Team;
 use larql_models::to_gguf::GgufPlan;
 use larql_models::{Checkpoint, Container, ModelError};
 
-use crate::background::WriteBack;
 use crate::digest::{Hashed, HashingWriter, Reporter};
 use crate::error::{VindexError, io_error};
 
 /// Bytes that go to the disk and the digest at a time.
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 2 << 20;
 
 /// After so many bytes of tensors the source is mapped anew.
 const REMAP_BYTES: u64 = 128 << 20;
 
 /// Bytes of a tensor that are passed on between two reports.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 2 << 20;
 
 /// What the reporter is told.
 const STAGE: &str = "weights";
@@ -58,6 +57,9 @@ pub(crate) fn put_pieces(bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), ModelE
 }
 
 /// Writes and hashes a new file of about `total` bytes, reporting on the way.
+///
+/// It does not wait for the disk, as `cp` does not: nothing is replaced, and after a power cut a file that did not get
+/// there whole has not the size that the manifest says.
 pub(crate) fn watched(
     path: &Path,
     shown: &Path,
@@ -67,7 +69,6 @@ pub(crate) fn watched(
 ) -> Result<Hashed, VindexError> {
     let file = File::create_new(path).map_err(io_error(shown, "create"))?;
     let mut watched = Watched {
-        write_back: WriteBack::of(&file),
         out: HashingWriter::new(file),
         reporter,
         done: 0,
@@ -75,21 +76,13 @@ pub(crate) fn watched(
         stop: None,
     };
     let result = write(BufWriter::with_capacity(BUFFER_BYTES, &mut watched));
-    let Watched {
-        out,
-        stop,
-        write_back,
-        ..
-    } = watched;
-    drop(write_back);
+    let Watched { out, stop, .. } = watched;
     match stop {
         Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: STAGE }),
         Some(Stop::Failed(error)) => return Err(io_error(shown, "write")(error)),
         None => result?,
     }
-    let (file, hashed) = out.finish();
-    file.sync_all().map_err(io_error(shown, "flush"))?;
-    Ok(hashed)
+    Ok(out.finish())
 }
 
 /// The source's files, mapped apart from the caller's own maps and anew after every [`REMAP_BYTES`].
@@ -149,7 +142,6 @@ enum Stop {
 /// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
 pub(crate) struct Watched<'r, 'c> {
     out: HashingWriter<File>,
-    write_back: WriteBack,
     reporter: &'r mut Reporter<'c>,
     done: u64,
     total: u64,
@@ -171,7 +163,6 @@ impl Write for Watched<'_, '_> {
         match self.out.write(bytes) {
             Ok(n) => {
                 self.done += n as u64;
-                self.write_back.wrote(n as u64);
                 Ok(n)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
