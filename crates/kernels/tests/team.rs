@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use larql_kernels::Team;
 use support::team;
 
-/// One-wide and all-wide dispatches in turn: a worker that runs a dispatch twice, or runs the next
-/// one in place of an empty share, shows in the counts.
+/// One-wide and all-wide dispatches in turn, on a core per thread and on fewer: a worker that runs a dispatch twice, or
+/// runs the next one in place of its own, shows in the counts.
 #[test]
 fn every_chunk_runs_exactly_once() {
-    for n_threads in [2, 3] {
+    const WIDE: usize = 7;
+    for n_threads in [2, WIDE] {
         let mut team = team(n_threads);
-        let mut counts = [0u32; 7];
-        let n_dispatches = if n_threads == 2 { 100_000 } else { 5_000 };
-        for dispatch in 0..n_dispatches {
-            let width = if dispatch % 2 == 0 { 1 } else { counts.len() };
+        let mut counts = [0u32; WIDE];
+        for dispatch in 0..100_000 {
+            let width = if dispatch % 2 == 0 { 1 } else { WIDE };
             let before = counts;
-            team.chunks_mut(&mut counts[..width], 1, |_, chunk| chunk[0] += 1);
+            team.claim_chunks_mut(&mut counts[..width], 1, |_, chunk| chunk[0] += 1);
             for (i, (after, before)) in counts.iter().zip(before).enumerate() {
                 assert_eq!(
                     after - before,
@@ -28,6 +28,42 @@ fn every_chunk_runs_exactly_once() {
                     "dispatch {dispatch} chunk {i}"
                 );
             }
+        }
+    }
+}
+
+/// As above for every width in turn, so that the workers that take part are others each time.
+#[test]
+fn workers_come_and_go() {
+    let mut team = team(5);
+    let mut counts = [0u32; 5];
+    for dispatch in 0..5_000 {
+        let width = dispatch * 7 % counts.len() + 1;
+        team.chunks_mut(&mut counts[..width], 1, |_, chunk| chunk[0] += 1);
+    }
+    assert_eq!(counts, [5_000, 4_000, 3_000, 2_000, 1_000]);
+}
+
+/// A chunk that ends only when all others but its neighbor have ended: whoever has it, the rest of its share and the other
+/// shares are relieved, or this waits forever.
+#[test]
+fn a_share_that_is_behind_is_relieved() {
+    for n_threads in [2, 3] {
+        let n_chunks = 16 * n_threads;
+        for slow in [0, 16] {
+            let ended = AtomicUsize::new(0);
+            let mut visits = vec![0; n_chunks];
+            team(n_threads).chunks_mut(&mut visits, 1, |i, visits| {
+                let start = Instant::now();
+                // A piece is two chunks here, and the other one comes after.
+                while i == slow && ended.load(Ordering::Relaxed) < n_chunks - 2 {
+                    assert!(start.elapsed() < Duration::from_secs(60), "chunk {slow}");
+                    std::thread::yield_now();
+                }
+                visits[0] += 1;
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(visits, vec![1; n_chunks]);
         }
     }
 }
@@ -95,6 +131,26 @@ fn a_panic_reaches_the_caller_and_the_team_lives() {
             });
             assert_eq!(count.into_inner(), n_threads);
         }
+    }
+}
+
+/// A panic in one chunk ends its thread's part of the dispatch only, and leaves nothing behind.
+#[test]
+fn a_panic_in_a_chunk_leaves_the_team_whole() {
+    let mut team = team(3);
+    for culprit in [0, 17, 46] {
+        let mut data = [0u8; 47];
+        let message = support::panic_message(|| {
+            team.chunks_mut(&mut data, 1, |i, _| {
+                assert_ne!(i, culprit, "chunk {culprit} fails");
+            });
+        });
+        assert!(
+            message.contains(&format!("chunk {culprit} fails")),
+            "{message}"
+        );
+        team.chunks_mut(&mut data, 1, |_, chunk| chunk[0] += 1);
+        assert_eq!(data, [1; 47]);
     }
 }
 
