@@ -2,6 +2,7 @@
 //!
 //! Types only: nothing here opens a file, prints or decides. `docs/cli.md` is generated from these.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -110,6 +111,8 @@ pub(crate) enum Command {
     Parity(ParityArgs),
     /// Prefill and decode speed beside what this machine can do at most
     Bench(BenchArgs),
+    /// Bits per token, byte and character of a text, beside another profile or model
+    Score(ScoreArgs),
     /// This reference as Markdown
     #[command(hide = true)]
     MarkdownHelp,
@@ -465,4 +468,41 @@ pub(crate) struct BenchArgs {
     pub(crate) repeats: usize,
     #[command(flatten)]
     pub(crate) arithmetic: FastByDefault,
+}
+
+/// `larql score`
+#[derive(Debug, Args)]
+pub(crate) struct ScoreArgs {
+    /// A vindex, a `.gguf` file, a checkpoint folder or `hf://org/repo`
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// The text, in UTF-8 and taken byte for byte; `-` is stdin
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Score bytes A to B of it only, B not included; both lie between two characters
+    #[arg(long, value_name = "A..B", value_parser = numbers::range)]
+    pub(crate) bytes: Option<Range<u64>>,
+    /// Compare the next-token distributions with those of another profile on the same weights (`exact`, `fast`) or of another
+    /// model with the same tokenizer: divergences are KL(against || run)
+    #[arg(long, value_name = "PROFILE|MODEL")]
+    pub(crate) against: Option<String>,
+    /// Tokens that are scored in one context, behind the model's beginning of sequence
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = larql_db::score::WINDOW_TOKENS,
+        value_parser = numbers::whole,
+        allow_negative_numbers = true
+    )]
+    pub(crate) window: usize,
+    /// Score the first N windows only
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = numbers::count,
+        allow_negative_numbers = true
+    )]
+    pub(crate) windows: Option<usize>,
+    #[command(flatten)]
+    pub(crate) arithmetic: ExactByDefault,
 }

@@ -364,6 +364,10 @@ impl From<DbError> for CliError {
             DbError::Engine(error) => error.into(),
             DbError::Tokenizer(error) => error.into(),
             DbError::Vindex(error) => error.into(),
+            DbError::Score(error) => {
+                let hint = error.hint();
+                Self::from_chain(variant(&error), &error).with_hint(hint)
+            }
             error => {
                 let hint = db_hint(&error);
                 Self::from_chain(variant(&error), &error).with_hint(hint)

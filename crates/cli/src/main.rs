@@ -84,6 +84,7 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
         | Command::Logits(_)
         | Command::Parity(_)
         | Command::Bench(_)
+        | Command::Score(_)
         | Command::MarkdownHelp => context.refuse_csv()?,
     }
     match command {
@@ -101,6 +102,7 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
         Command::Logits(args) => commands::logits::logits(context, args),
         Command::Parity(args) => commands::parity::parity(context, args),
         Command::Bench(args) => commands::bench::bench(context, args),
+        Command::Score(args) => commands::score::score(context, args),
         Command::MarkdownHelp => commands::markdown_help::markdown_help(context),
     }
 }

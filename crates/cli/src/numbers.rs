@@ -1,5 +1,7 @@
 //! Numbers of options, with messages that say what would be one.
 
+use std::ops::Range;
+
 /// A whole number.
 pub(crate) fn whole(text: &str) -> Result<usize, String> {
     text.parse()
@@ -23,4 +25,12 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
 /// A number, whose range is the business of what takes it.
 pub(crate) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "expected a number".to_owned())
+}
+
+/// A range of positions, the end not included; whether it fits is the business of what takes it.
+pub(crate) fn range(text: &str) -> Result<Range<u64>, String> {
+    let parsed = text
+        .split_once("..")
+        .and_then(|(start, end)| Some(start.parse().ok()?..end.parse().ok()?));
+    parsed.ok_or_else(|| "expected two whole numbers, as in 0..4096".to_owned())
 }

@@ -46,6 +46,9 @@ pub enum DbError {
         /// Tokens of the prompt.
         n_tokens: usize,
     },
+    /// A text cannot be scored.
+    #[error(transparent)]
+    Score(#[from] crate::score::ScoreError),
     /// The same run gave other tokens.
     #[error("repeat {repeat} gave other tokens than the first")]
     Irreproducible {

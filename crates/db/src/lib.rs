@@ -22,6 +22,7 @@ pub mod plan;
 pub mod progress;
 pub mod relations;
 pub mod rows;
+pub mod score;
 pub mod session;
 pub mod token;
 pub mod walk;

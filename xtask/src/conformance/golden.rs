@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use larql_db::score::kl_divergence;
 use larql_engine::{
     Interrupt, Model, Profile, Runtime, SequenceInput, SequenceState, WantedLogits, argmax,
-    forward, log_softmax, top_k,
+    forward, top_k,
 };
 use larql_models::Checkpoint;
 use larql_models::tokenizer::{Bos, EncodeSpecial, SpecialText, Tokenizer};
@@ -112,15 +113,6 @@ fn one_case(
     }
     report.greedy_equal += usize::from(continuation == case.greedy);
     Ok(())
-}
-
-/// `sum_i p_i (ln p_i - ln q_i)` of the softmaxes, in nats.
-fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    log_softmax(p)
-        .iter()
-        .zip(log_softmax(q))
-        .map(|(p, q)| p.exp() * (p - q))
-        .sum()
 }
 
 fn cases(golden: &Path) -> Result<Vec<Case>> {

@@ -7,6 +7,7 @@ mod knowledge;
 mod peers;
 mod python;
 mod roundtrip;
+mod text;
 mod tokens;
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ const LOGIT_ERROR_MAX: f64 = 2e-3;
 /// Largest mean divergence of the `fast` profile from `exact`, in nats.
 const FAST_KL_MEAN_MAX: f64 = 0.01;
 
-/// Compares a model with a golden file of prompts.
+/// Compares a model with a golden file of prompts, and with the scored text beside it if there is one.
 pub(crate) fn golden(model: &Path, golden_file: &Path) -> Result<()> {
     let report = golden::compare(model, golden_file)?;
     let n = report.n_prompts;
@@ -53,8 +54,16 @@ pub(crate) fn golden(model: &Path, golden_file: &Path) -> Result<()> {
         ("logit error", report.max_logit_error <= LOGIT_ERROR_MAX),
         ("fast KL", report.kl_mean < FAST_KL_MEAN_MAX),
     ];
+    let text_bars = match text::beside(golden_file) {
+        Some((reference, text)) => text::compare(model, &reference, &text)?,
+        None => {
+            println!("text: not checked; no ppl.json and ppl.txt lie beside the golden file");
+            Vec::new()
+        }
+    };
     let failed: Vec<&str> = bars
         .iter()
+        .chain(&text_bars)
         .filter(|(_, met)| !met)
         .map(|(name, _)| *name)
         .collect();

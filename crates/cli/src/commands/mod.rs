@@ -11,6 +11,7 @@ pub(crate) mod markdown_help;
 pub(crate) mod parity;
 pub(crate) mod repl;
 pub(crate) mod run;
+pub(crate) mod score;
 pub(crate) mod show;
 pub(crate) mod tokenize;
 pub(crate) mod verify;

@@ -27,6 +27,7 @@ fn help_lists_the_commands() {
       logits    Distribution of the next token
       parity    Compare with a reference run and name the first stage that differs
       bench     Prefill and decode speed beside what this machine can do at most
+      score     Bits per token, byte and character of a text, beside another profile or model
       help      Print this message or the help of the given subcommand(s)
 
     Options:
@@ -47,7 +48,7 @@ fn every_command_explains_itself() {
     let all = larql(["--help"]).run().stdout;
     let names = [
         "demo", "extract", "export", "quantize", "show", "verify", "run", "chat", "lql", "repl",
-        "tokenize", "logits", "parity", "bench",
+        "tokenize", "logits", "parity", "bench", "score",
     ];
     for name in names {
         assert!(
