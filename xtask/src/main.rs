@@ -10,10 +10,13 @@
     reason = "a tool for a terminal: it reports by printing"
 )]
 
+mod bench_models;
+mod bench_peer;
 mod ci;
 mod cli_docs;
 mod conformance;
 mod fetch_gemma;
+mod loom;
 mod process;
 mod tidy;
 
@@ -39,12 +42,33 @@ enum Task {
     Docs,
     /// Run the tests with snapshots accepted, then rewrite the generated documentation
     Bless,
+    /// Run the models of the thread team in every order of their steps
+    Loom,
     /// Record the present hashes of the sources that a document describes
     Lock,
     /// Fetch Gemma 3 270M (GGUF, Q4_K_M, 254 MB, under the Gemma terms of use) into DIR
     FetchGemma {
         /// Where the file goes; never commit it
         dir: PathBuf,
+    },
+    /// Measure our speed beside llama.cpp's, on the same files, in turns
+    BenchPeer(bench_peer::Options),
+    /// Make the random 1.1 B models that speed is measured on (GGUF, four types, 4.9 GB) in DIR
+    BenchModels {
+        /// Where the files go; those that are there already are kept
+        dir: PathBuf,
+        /// Our program, which quantizes; target/release/larql unless named
+        #[arg(long)]
+        larql: Option<PathBuf>,
+        /// A Python that has llama-cpp-python, to compare the next token of both programs
+        #[arg(long)]
+        python: Option<PathBuf>,
+    },
+    /// Keep threads busy until the standard input ends
+    #[command(hide = true)]
+    Spin {
+        /// How many
+        threads: u64,
     },
     /// Compare every family's exports with llama.cpp and transformers
     Conformance {
@@ -107,7 +131,13 @@ fn main() -> ExitCode {
         Task::Tidy => ci::tidy(&root),
         Task::Docs => cli_docs::write(&root),
         Task::Bless => ci::bless(&root),
+        Task::Loom => loom::run(&root),
         Task::Lock => tidy::locks::write(&root),
+        Task::BenchPeer(options) => bench_peer::run(&options),
+        Task::BenchModels { dir, larql, python } => {
+            bench_models::make(&dir, larql, python.as_deref())
+        }
+        Task::Spin { threads } => bench_peer::spin(threads),
         Task::Conformance {
             python,
             larql,
