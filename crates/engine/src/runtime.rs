@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use larql_kernels::{Activations, Arithmetic, Kernels, LinearJob, Team, linear};
 
+use crate::attention::Group;
 use crate::error::EngineError;
 use crate::model::Matrix;
 
@@ -58,6 +59,8 @@ pub struct Runtime {
     profile: Profile,
     interrupt: Interrupt,
     activations: Activations,
+    /// Room for the work of attention, kept from pass to pass.
+    pub(crate) groups: Vec<Group>,
 }
 
 impl Runtime {
@@ -69,6 +72,7 @@ impl Runtime {
             profile,
             interrupt,
             activations: Activations::new(),
+            groups: Vec::new(),
         }
     }
 

@@ -5,6 +5,9 @@
 //! do not grow. Latent attention keeps keys and values expanded. Memory of attention:
 //! `4 * n_layers * (n_kv_heads * (d_key + d_value))` bytes per position.
 
+use std::ops::Range;
+
+use larql_kernels::TILE_ROWS;
 use larql_models::spec::{AttentionSpec, KvSource, LayerSpec, Mixer, ModelSpec};
 
 use crate::error::EngineError;
@@ -31,12 +34,22 @@ pub(crate) enum LayerState {
     Shared,
 }
 
-/// Keys and values of one layer, one row per position.
+/// Keys and values of one layer.
 #[derive(Debug, Clone)]
 pub(crate) struct KvRows {
-    key_width: usize,
-    value_width: usize,
-    keys: Vec<f32>,
+    d_key: usize,
+    d_value: usize,
+    heads: Vec<KvHead>,
+}
+
+/// Keys and values of one K/V head, in the order of positions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KvHead {
+    d_key: usize,
+    n_keys: usize,
+    /// Tiles of eight keys, each `[d_key, 8]`; what is behind the last key is not looked at.
+    keys: Vec<[f32; TILE_ROWS]>,
+    /// `[n_keys, d_value]`.
     values: Vec<f32>,
 }
 
@@ -119,7 +132,10 @@ impl SequenceState {
     /// Bytes held.
     pub fn n_bytes(&self) -> usize {
         let values = |layer: &LayerState| match layer {
-            LayerState::Rows(rows) => rows.keys.len() + rows.values.len(),
+            LayerState::Rows(rows) => {
+                let of_head = |head: &KvHead| head.keys.len() * TILE_ROWS + head.values.len();
+                rows.heads.iter().map(of_head).sum()
+            }
             LayerState::Recurrent(state) => {
                 state.memory.len() + state.conv.iter().map(Vec::len).sum::<usize>()
             }
@@ -149,10 +165,7 @@ impl SequenceState {
     /// Appends a position's key and value.
     pub(crate) fn push(&mut self, layer: usize, key: &[f32], value: &[f32]) {
         match &mut self.layers[layer] {
-            LayerState::Rows(rows) => {
-                rows.keys.extend_from_slice(key);
-                rows.values.extend_from_slice(value);
-            }
+            LayerState::Rows(rows) => rows.push(key, value),
             LayerState::Recurrent(_) | LayerState::Shared => {
                 unreachable!("attention keeps rows only in layers made for them")
             }
@@ -213,13 +226,13 @@ fn layer_state(mixer: &Mixer) -> LayerState {
             ..
         }) => LayerState::Shared,
         Mixer::Attention(attention) => {
-            let width = attention.n_kv_heads as usize * attention.d_head as usize;
-            LayerState::Rows(KvRows::new(width, width))
+            let d_head = attention.d_head as usize;
+            LayerState::Rows(KvRows::new(attention.n_kv_heads as usize, d_head, d_head))
         }
         Mixer::Mla(mla) => {
             let heads = mla.n_heads as usize;
-            let key = heads * (mla.d_nope + mla.d_rope) as usize;
-            LayerState::Rows(KvRows::new(key, heads * mla.d_value as usize))
+            let d_key = (mla.d_nope + mla.d_rope) as usize;
+            LayerState::Rows(KvRows::new(heads, d_key, mla.d_value as usize))
         }
         Mixer::Kda(kda) => {
             let (heads, d_head) = (kda.n_heads as usize, kda.d_head as usize);
@@ -257,28 +270,70 @@ fn original_context(layer: &LayerSpec) -> Option<usize> {
 }
 
 impl KvRows {
-    fn new(key_width: usize, value_width: usize) -> Self {
+    fn new(n_kv_heads: usize, d_key: usize, d_value: usize) -> Self {
+        let head = KvHead {
+            d_key,
+            ..KvHead::default()
+        };
         Self {
-            key_width,
-            value_width,
-            keys: Vec::new(),
-            values: Vec::new(),
+            d_key,
+            d_value,
+            heads: vec![head; n_kv_heads],
+        }
+    }
+
+    /// Appends a position: `[n_kv_heads, d_key]` and `[n_kv_heads, d_value]`.
+    fn push(&mut self, key: &[f32], value: &[f32]) {
+        let keys = key.chunks_exact(self.d_key);
+        let values = value.chunks_exact(self.d_value);
+        for ((head, key), value) in self.heads.iter_mut().zip(keys).zip(values) {
+            head.push(key, value);
         }
     }
 
     fn truncate(&mut self, n_positions: usize) {
-        self.keys.truncate(n_positions * self.key_width);
-        self.values.truncate(n_positions * self.value_width);
+        for head in &mut self.heads {
+            head.truncate(n_positions, self.d_value);
+        }
     }
 
-    /// The key of one position and K/V head.
-    pub(crate) fn key(&self, position: usize, head: usize, d_key: usize) -> &[f32] {
-        &self.keys[position * self.key_width + head * d_key..][..d_key]
+    /// What one K/V head keeps.
+    pub(crate) fn head(&self, head: usize) -> &KvHead {
+        &self.heads[head]
+    }
+}
+
+impl KvHead {
+    fn push(&mut self, key: &[f32], value: &[f32]) {
+        let lane = self.n_keys % TILE_ROWS;
+        if lane == 0 {
+            self.keys
+                .resize(self.keys.len() + self.d_key, [0.0; TILE_ROWS]);
+        }
+        let last = self.keys.len() - self.d_key;
+        for (tile, x) in self.keys[last..].iter_mut().zip(key) {
+            tile[lane] = *x;
+        }
+        self.values.extend_from_slice(value);
+        self.n_keys += 1;
     }
 
-    /// The value of one position and K/V head.
-    pub(crate) fn value(&self, position: usize, head: usize, d_value: usize) -> &[f32] {
-        &self.values[position * self.value_width + head * d_value..][..d_value]
+    fn truncate(&mut self, n_positions: usize, d_value: usize) {
+        self.n_keys = self.n_keys.min(n_positions);
+        self.keys
+            .truncate(self.n_keys.div_ceil(TILE_ROWS) * self.d_key);
+        self.values.truncate(self.n_keys * d_value);
+    }
+
+    /// The tiles (`[d_key, 8]` each) that hold some keys, which begin a tile.
+    pub(crate) fn key_tiles(&self, keys: Range<usize>) -> &[[f32; TILE_ROWS]] {
+        let tiles = keys.start / TILE_ROWS..keys.end.div_ceil(TILE_ROWS);
+        &self.keys[tiles.start * self.d_key..tiles.end * self.d_key]
+    }
+
+    /// `[n_keys, d_value]`.
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
     }
 }
 

@@ -48,19 +48,12 @@ pub(crate) struct QuantizedMut<'a> {
     pub(crate) scaled_sums: &'a mut [f32],
 }
 
-/// `[n_pos, cols]` activations in every form that a kernel may ask for.
+/// `[n_pos, cols]` activations in every form that a kernel may ask for, position after position in each.
 #[derive(Debug, Default)]
 pub struct Activations {
     n_pos: usize,
     cols: usize,
     has_blocks: bool,
-    /// At least `n_pos`; what is beyond is kept for a longer batch.
-    positions: Vec<Position>,
-}
-
-/// One position, with room for its 8-bit form.
-#[derive(Debug, Default)]
-struct Position {
     floats: Vec<f32>,
     quants: Vec<i8>,
     scales: Vec<f32>,
@@ -100,12 +93,34 @@ impl Activations {
             Arithmetic::Exact => false,
             Arithmetic::Fast => cols.is_multiple_of(32),
         };
-        if self.positions.len() < n_pos {
-            self.positions.resize_with(n_pos, Position::default);
+        self.floats.clear();
+        self.floats.extend_from_slice(x);
+        if !self.has_blocks || cols == 0 {
+            return;
         }
-        let has_blocks = self.has_blocks;
-        team.chunks_mut(&mut self.positions[..n_pos], 1, |p, position| {
-            position[0].take(kernels, &x[p * cols..(p + 1) * cols], has_blocks);
+        self.quants.resize(x.len(), 0);
+        self.scales.resize(x.len() / 32, 0.0);
+        self.sums.resize(x.len() / 32, 0);
+        self.halves.resize(x.len() / 16, 0);
+        self.scaled_sums.resize(x.len() / 32, 0.0);
+        // What belongs to a position stays together, so that each thread gets whole positions.
+        let mut parts: Vec<QuantizedMut<'_>> = (self.quants.chunks_mut(cols))
+            .zip(self.scales.chunks_mut(cols / 32))
+            .zip(self.sums.chunks_mut(cols / 32))
+            .zip(self.halves.chunks_mut(cols / 16))
+            .zip(self.scaled_sums.chunks_mut(cols / 32))
+            .map(
+                |((((quants, scales), sums), halves), scaled_sums)| QuantizedMut {
+                    quants,
+                    scales,
+                    sums,
+                    halves,
+                    scaled_sums,
+                },
+            )
+            .collect();
+        team.chunks_mut(&mut parts, 1, |p, part| {
+            kernels.quantize(&x[p * cols..][..cols], &mut part[0]);
         });
     }
 
@@ -124,9 +139,10 @@ impl Activations {
     /// # Panics
     ///
     /// If there is no such position.
+    #[inline]
     pub fn position(&self, p: usize) -> &[f32] {
         assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
-        &self.positions[p].floats
+        &self.floats[p * self.cols..][..self.cols]
     }
 
     /// Whether the 8-bit form was made.
@@ -135,38 +151,16 @@ impl Activations {
     }
 
     /// Position `p` in blocks of 32; only when [`Self::has_blocks`].
+    #[inline(always)]
     pub(crate) fn blocks(&self, p: usize) -> Blocks<'_> {
         assert!(self.has_blocks && p < self.n_pos);
-        let position = &self.positions[p];
+        let (cols, n) = (self.cols, self.cols / 32);
         Blocks {
-            quants: &position.quants,
-            scales: &position.scales,
-            sums: &position.sums,
-            halves: &position.halves,
-            scaled_sums: &position.scaled_sums,
+            quants: &self.quants[p * cols..][..cols],
+            scales: &self.scales[p * n..][..n],
+            sums: &self.sums[p * n..][..n],
+            halves: &self.halves[p * n * 2..][..n * 2],
+            scaled_sums: &self.scaled_sums[p * n..][..n],
         }
-    }
-}
-
-impl Position {
-    fn take(&mut self, kernels: &Kernels, x: &[f32], has_blocks: bool) {
-        self.floats.clear();
-        self.floats.extend_from_slice(x);
-        if !has_blocks {
-            return;
-        }
-        self.quants.resize(x.len(), 0);
-        self.scales.resize(x.len() / 32, 0.0);
-        self.sums.resize(x.len() / 32, 0);
-        self.halves.resize(x.len() / 16, 0);
-        self.scaled_sums.resize(x.len() / 32, 0.0);
-        let out = QuantizedMut {
-            quants: &mut self.quants,
-            scales: &mut self.scales,
-            sums: &mut self.sums,
-            halves: &mut self.halves,
-            scaled_sums: &mut self.scaled_sums,
-        };
-        kernels.quantize(x, out);
     }
 }

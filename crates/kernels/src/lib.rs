@@ -39,6 +39,7 @@
 
 mod activations;
 mod arch;
+mod attention;
 mod encode;
 mod format;
 mod half;

@@ -16,8 +16,8 @@ use crate::tile::{TILE_ROWS, TileView};
 /// Below this many weight bytes times positions a dispatch costs more than it saves.
 const SERIAL_WORK_MAX: usize = 16 * 1024;
 
-/// Columns that are decoded at a time: with the eight rows of a tile, half of a first-level cache.  A multiple of the
-/// blocks of all formats and of the chains of sums.
+/// Columns of one tile that are decoded at a time, half as many of two: with their eight rows, half of a first-level cache.
+/// A multiple of the blocks of all formats and of the chains of sums, and so is its half.
 const PANEL: usize = 512;
 
 /// One output of a fused dispatch: `out[p * rows + r] = sum_k weight[r, k] * x[p, k]`.
@@ -115,80 +115,195 @@ fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
     }
 }
 
+/// Positions that meet a block of tiles before the next ones do: with their scales they stay in a second-level cache.
+const BLOCK_POSITIONS: usize = 64;
+
+/// Bytes of tiles that meet a block of positions: these stay there too.
+const BLOCK_BYTES: usize = 256 << 10;
+
 fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
-    for tile in share.tiles.clone() {
-        let bytes = share.weight.tile(tile);
-        let mut pos = 0;
-        while pos + 4 <= x.n_pos() {
-            let mut sums = [[0.0; TILE_ROWS]; 4];
-            let xs = [pos, pos + 1, pos + 2, pos + 3].map(|p| x.blocks(p));
-            (dots.four)(bytes, xs, &mut sums);
-            share.writer.store(tile, pos, &sums);
-            pos += 4;
-        }
-        while pos + 2 <= x.n_pos() {
-            let mut sums = [[0.0; TILE_ROWS]; 2];
-            (dots.two)(bytes, [pos, pos + 1].map(|p| x.blocks(p)), &mut sums);
-            share.writer.store(tile, pos, &sums);
-            pos += 2;
-        }
-        if pos < x.n_pos() {
-            let mut sums = [[0.0; TILE_ROWS]];
-            (dots.one)(bytes, [x.blocks(pos)], &mut sums);
-            share.writer.store(tile, pos, &sums);
+    let tile_len = share.weight.tile_len().max(1);
+    // A pair of tiles is not taken apart.
+    let step = (BLOCK_BYTES / tile_len).max(2) & !1;
+    for first in share.tiles.clone().step_by(step) {
+        let tiles = first..share.tiles.end.min(first + step);
+        for from in (0..x.n_pos()).step_by(BLOCK_POSITIONS) {
+            let positions = from..x.n_pos().min(from + BLOCK_POSITIONS);
+            let mut tile = tiles.start;
+            while tile < tiles.end {
+                tile += integers_of(dots, x, share, tile..tiles.end, positions.clone());
+            }
         }
     }
 }
 
-/// Buffers of one thread; kept, because a decode step asks for them hundreds of times.
+/// Computes the first tile or two of `tiles` for some positions; returns how many.
+fn integers_of(
+    dots: TileDots,
+    x: &Activations,
+    share: &mut Share<'_>,
+    tiles: Range<usize>,
+    positions: Range<usize>,
+) -> usize {
+    let (tile, mut pos) = (tiles.start, positions.start);
+    let bytes = share.weight.tile(tile);
+    let four = |pos| {
+        [
+            x.blocks(pos),
+            x.blocks(pos + 1),
+            x.blocks(pos + 2),
+            x.blocks(pos + 3),
+        ]
+    };
+    if tiles.len() > 1 && positions.len() >= 4 {
+        let pair = [bytes, share.weight.tile(tile + 1)];
+        while pos + 4 <= positions.end {
+            let mut sums = [[[0.0; TILE_ROWS]; 4]; 2];
+            (dots.pair)(pair, four(pos), &mut sums);
+            share.writer.store(tile, pos, &sums[0]);
+            share.writer.store(tile + 1, pos, &sums[1]);
+            pos += 4;
+        }
+        for (tile, bytes) in (tile..).zip(pair) {
+            few_integers(dots, x, share, tile, bytes, pos..positions.end);
+        }
+        return 2;
+    }
+    while pos + 4 <= positions.end {
+        let mut sums = [[[0.0; TILE_ROWS]; 4]];
+        (dots.four)([bytes], four(pos), &mut sums);
+        share.writer.store(tile, pos, &sums[0]);
+        pos += 4;
+    }
+    few_integers(dots, x, share, tile, bytes, pos..positions.end);
+    1
+}
+
+/// Computes a tile for fewer than four positions.
+fn few_integers(
+    dots: TileDots,
+    x: &Activations,
+    share: &mut Share<'_>,
+    tile: usize,
+    bytes: &[u8],
+    positions: Range<usize>,
+) {
+    let mut pos = positions.start;
+    if pos + 2 <= positions.end {
+        let mut sums = [[[0.0; TILE_ROWS]; 2]];
+        (dots.two)([bytes], [x.blocks(pos), x.blocks(pos + 1)], &mut sums);
+        share.writer.store(tile, pos, &sums[0]);
+        pos += 2;
+    }
+    if pos < positions.end {
+        let mut sums = [[[0.0; TILE_ROWS]]];
+        (dots.one)([bytes], [x.blocks(pos)], &mut sums);
+        share.writer.store(tile, pos, &sums[0]);
+    }
+}
+
+/// Buffers of one thread, for two tiles; kept, because a decode step asks for them hundreds of times.
 #[derive(Default)]
 struct Buffers {
-    panel: Vec<[f32; TILE_ROWS]>,
-    sums: Vec<[f32; TILE_ROWS]>,
+    panels: [Vec<[f32; TILE_ROWS]>; 2],
+    sums: [Vec<[f32; TILE_ROWS]>; 2],
 }
 
 thread_local! {
     static BUFFERS: RefCell<Buffers> = const {
         RefCell::new(Buffers {
-            panel: Vec::new(),
-            sums: Vec::new(),
+            panels: [Vec::new(), Vec::new()],
+            sums: [Vec::new(), Vec::new()],
         })
     };
 }
 
-/// Decodes some columns of a tile, then meets every position with them.
+/// Decodes some columns of one or two tiles, then meets every position with them.
 fn floats(kernels: &Kernels, dots: FloatDots, x: &Activations, share: &mut Share<'_>) {
-    let (format, cols) = (share.weight.format(), x.cols());
+    let weight = share.weight;
+    let (format, cols) = (weight.format(), x.cols());
     let bytes_of = |cols: usize| cols / format.block_len() * format.block_bytes() * TILE_ROWS;
-    BUFFERS.with_borrow_mut(|Buffers { panel, sums }| {
-        panel.resize(PANEL, [0.0; TILE_ROWS]);
-        for tile in share.tiles.clone() {
-            sums.clear();
-            sums.resize(x.n_pos(), [0.0; TILE_ROWS]);
-            for first in (0..cols).step_by(PANEL) {
-                let n = PANEL.min(cols - first);
-                let groups = &share.weight.tile(tile)[bytes_of(first)..][..bytes_of(n)];
-                let panel = &mut panel[..n];
-                kernels.decode_tile(format, groups, panel);
-                let part = |p: usize| &x.position(p)[first..first + n];
-                let (fours, rest) = sums.as_chunks_mut::<4>();
-                let mut pos = 0;
-                for sums in fours {
-                    let xs = [pos, pos + 1, pos + 2, pos + 3].map(part);
-                    (dots.four)(panel, xs, sums);
-                    pos += 4;
+    BUFFERS.with_borrow_mut(|Buffers { panels, sums }| {
+        let mut tile = share.tiles.start;
+        while tile < share.tiles.end {
+            let n_tiles = match x.n_pos() {
+                0..4 => 1,
+                _ => (share.tiles.end - tile).min(2),
+            };
+            for (panel, sums) in panels.iter_mut().zip(&mut *sums) {
+                panel.resize(PANEL, [0.0; TILE_ROWS]);
+                sums.clear();
+                sums.resize(x.n_pos(), [0.0; TILE_ROWS]);
+            }
+            let step = PANEL / n_tiles;
+            for first in (0..cols).step_by(step) {
+                let n = step.min(cols - first);
+                for (tile, panel) in (tile..tile + n_tiles).zip(&mut *panels) {
+                    let groups = &weight.tile(tile)[bytes_of(first)..][..bytes_of(n)];
+                    kernels.decode_tile(format, groups, &mut panel[..n]);
                 }
-                let (twos, rest) = rest.as_chunks_mut::<2>();
-                for sums in twos {
-                    (dots.two)(panel, [pos, pos + 1].map(part), sums);
-                    pos += 2;
-                }
-                for sum in rest.as_chunks_mut::<1>().0 {
-                    (dots.one)(panel, [part(pos)], sum);
-                    pos += 1;
+                let [first_panel, second_panel] = &*panels;
+                let [first_sums, second_sums] = &mut *sums;
+                let columns = first..first + n;
+                match n_tiles {
+                    2 => {
+                        let panels = [&first_panel[..n], &second_panel[..n]];
+                        pair_of_panels(dots, x, columns, panels, [first_sums, second_sums]);
+                    }
+                    _ => one_panel(dots, x, columns, 0, &first_panel[..n], first_sums),
                 }
             }
-            share.writer.store(tile, 0, sums);
+            for (tile, sums) in (tile..tile + n_tiles).zip(&*sums) {
+                share.writer.store(tile, 0, sums);
+            }
+            tile += n_tiles;
         }
     });
+}
+
+fn pair_of_panels(
+    dots: FloatDots,
+    x: &Activations,
+    columns: Range<usize>,
+    panels: [&[[f32; TILE_ROWS]]; 2],
+    [first, second]: [&mut [[f32; TILE_ROWS]]; 2],
+) {
+    let part = |p: usize| &x.position(p)[columns.clone()];
+    let (fours, first_rest) = first.as_chunks_mut::<4>();
+    let (more_fours, second_rest) = second.as_chunks_mut::<4>();
+    let mut pos = 0;
+    for (first, second) in fours.iter_mut().zip(more_fours) {
+        let xs = [part(pos), part(pos + 1), part(pos + 2), part(pos + 3)];
+        (dots.pair)(panels, xs, [first, second]);
+        pos += 4;
+    }
+    one_panel(dots, x, columns.clone(), pos, panels[0], first_rest);
+    one_panel(dots, x, columns, pos, panels[1], second_rest);
+}
+
+/// One panel with the positions from `pos` on, one for each of the sums.
+fn one_panel(
+    dots: FloatDots,
+    x: &Activations,
+    columns: Range<usize>,
+    mut pos: usize,
+    panel: &[[f32; TILE_ROWS]],
+    sums: &mut [[f32; TILE_ROWS]],
+) {
+    let part = |p: usize| &x.position(p)[columns.clone()];
+    let (fours, rest) = sums.as_chunks_mut::<4>();
+    for sums in fours {
+        let xs = [part(pos), part(pos + 1), part(pos + 2), part(pos + 3)];
+        (dots.four)([panel], xs, [sums]);
+        pos += 4;
+    }
+    let (twos, rest) = rest.as_chunks_mut::<2>();
+    for sums in twos {
+        (dots.two)([panel], [part(pos), part(pos + 1)], [sums]);
+        pos += 2;
+    }
+    for sum in rest.as_chunks_mut::<1>().0 {
+        (dots.one)([panel], [part(pos)], [sum]);
+        pos += 1;
+    }
 }

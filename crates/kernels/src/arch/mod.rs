@@ -41,31 +41,38 @@ impl Isa {
 }
 
 type Decode = fn(Format, &[u8], &mut [f32]);
-type Quantize = fn(&[f32], QuantizedMut<'_>);
+type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
-/// Dots of one tile with `N` positions: the tile, the positions, and the sums of each position's eight rows.
-type TileDot<const N: usize> = fn(&[u8], [Blocks<'_>; N], &mut [[f32; TILE_ROWS]; N]);
+/// Dots of `T` tiles with `N` positions: the tiles, the positions, and the sums of each position's eight rows of each tile.
+type TileDot<const T: usize, const N: usize> =
+    fn([&[u8]; T], [Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
 
 /// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.
-type FloatDot<const N: usize> = fn(&[[f32; TILE_ROWS]], [&[f32]; N], &mut [[f32; TILE_ROWS]; N]);
+type FloatDot<const T: usize, const N: usize> =
+    fn([&[[f32; TILE_ROWS]]; T], [&[f32]; N], [&mut [[f32; TILE_ROWS]; N]; T]);
 
-/// Dots of one tile with one, two and four positions.
+/// Adds rows, each times its weight for each of `N` queries: the rows, their width, the weights, the sums.
+type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
+
+/// Dots of one tile with one, two and four positions, and of two tiles with four, which share the loads of both.
 #[derive(Clone, Copy)]
 pub(crate) struct TileDots {
-    pub(crate) one: TileDot<1>,
-    pub(crate) two: TileDot<2>,
-    pub(crate) four: TileDot<4>,
+    pub(crate) one: TileDot<1, 1>,
+    pub(crate) two: TileDot<1, 2>,
+    pub(crate) four: TileDot<1, 4>,
+    pub(crate) pair: TileDot<2, 4>,
 }
 
-/// Dots of decoded weights with one, two and four positions.
+/// As [`TileDots`], of decoded weights.
 #[derive(Clone, Copy)]
 pub(crate) struct FloatDots {
-    pub(crate) one: FloatDot<1>,
-    pub(crate) two: FloatDot<2>,
-    pub(crate) four: FloatDot<4>,
+    pub(crate) one: FloatDot<1, 1>,
+    pub(crate) two: FloatDot<1, 2>,
+    pub(crate) four: FloatDot<1, 4>,
+    pub(crate) pair: FloatDot<2, 4>,
 }
 
 /// The integer dots, by format.
@@ -82,13 +89,14 @@ pub(crate) struct IntegerTable {
     pub(crate) q6_k: TileDots,
 }
 
-/// The instances of a generic function for one, two and four positions.
+/// The instances of a generic function for the numbers of tiles and positions.
 macro_rules! by_positions {
     ($set:ident, $function:path) => {
         $crate::arch::$set {
             one: $function,
             two: $function,
             four: $function,
+            pair: $function,
         }
     };
 }
@@ -132,6 +140,8 @@ pub struct Kernels {
     integer: IntegerTable,
     decode_tile: DecodeTile,
     floats: FloatDots,
+    pub(crate) weigh_one: Weigh<1>,
+    pub(crate) weigh_four: Weigh<4>,
 }
 
 impl Kernels {
@@ -307,7 +317,7 @@ impl Kernels {
     }
 
     /// Quantizes whole blocks of 32.
-    pub(crate) fn quantize(&self, x: &[f32], out: QuantizedMut<'_>) {
+    pub(crate) fn quantize(&self, x: &[f32], out: &mut QuantizedMut<'_>) {
         assert_eq!(x.len(), out.quants.len());
         assert_eq!(x.len(), out.scales.len() * 32);
         assert_eq!(x.len(), out.sums.len() * 32);

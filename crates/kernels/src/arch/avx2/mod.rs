@@ -20,6 +20,7 @@ mod tile_floats;
 mod tile_weights;
 mod tiles;
 mod unpack;
+mod values;
 
 use super::scalar::{float as portable, quantize};
 use super::{Isa, Kernels, by_positions, integer_table};
@@ -69,8 +70,10 @@ static KERNELS: Kernels = Kernels {
                                                    bias: Option<&[f32]>,
                                                    eps: f32,
                                                    out: &mut [f32]|),
-    quantize: recompiled!(quantize::blocks, |x: &[f32], out: QuantizedMut<'_>|),
+    quantize: recompiled!(quantize::blocks, |x: &[f32], out: &mut QuantizedMut<'_>|),
     integer: integer_table!(tiles),
     decode_tile: tile_decode::decode,
     floats: by_positions!(FloatDots, tile_floats::floats),
+    weigh_one: values::weigh,
+    weigh_four: values::weigh,
 };

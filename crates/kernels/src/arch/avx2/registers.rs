@@ -47,6 +47,14 @@ pub(super) fn part<const LEN: usize>(block: &[u8], at: usize) -> &[u8; LEN] {
         .expect("the part lies inside the block")
 }
 
+/// The eight values from `at`.
+#[inline(always)]
+pub(super) fn part_f32(values: &[f32], at: usize) -> &[f32; 8] {
+    values[at..]
+        .first_chunk()
+        .expect("the part lies inside the row")
+}
+
 /// The f16 at byte `at` of a block.
 #[target_feature(enable = "avx2,f16c")]
 #[inline]

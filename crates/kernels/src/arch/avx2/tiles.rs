@@ -12,6 +12,10 @@
     unsafe_code,
     reason = "calls functions that are compiled for CPU features checked at run time"
 )]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "a tile and a position index several arrays at once"
+)]
 
 use std::arch::x86_64::*;
 
@@ -55,26 +59,43 @@ fn four(block: &[i8; 32], c: usize) -> __m256i {
     ]))
 }
 
-/// Sums of 32 products per row, the weights unsigned; `factor(c)` multiplies the sums of vectors from `c` on.
+/// Sums of 32 products per row of each tile, the weights unsigned; `factor(t, c)` multiplies the sums of vectors from `c` on.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn unsigned<const N: usize, const RUN: usize>(
+fn unsigned<const T: usize, const N: usize, const RUN: usize>(
     x: [&[i8; 32]; N],
-    weights: impl Fn(usize) -> __m256i,
-    factor: impl Fn(usize) -> __m256i,
-) -> [__m256i; N] {
-    let mut sums = [_mm256_setzero_si256(); N];
+    weights: impl Fn(usize, usize) -> __m256i,
+    factor: impl Fn(usize, usize) -> __m256i,
+) -> [[__m256i; N]; T] {
+    let mut sums = [[_mm256_setzero_si256(); N]; T];
     for first in (0..8).step_by(RUN) {
-        let mut pairs = [_mm256_setzero_si256(); N];
+        let mut pairs = [[_mm256_setzero_si256(); N]; T];
         for c in first..first + RUN {
-            let w = weights(c);
+            let mut w = [_mm256_setzero_si256(); T];
+            for t in 0..T {
+                w[t] = weights(t, c);
+            }
             for p in 0..N {
-                pairs[p] = _mm256_add_epi16(pairs[p], _mm256_maddubs_epi16(w, four(x[p], c)));
+                let x = four(x[p], c);
+                for t in 0..T {
+                    let products = _mm256_maddubs_epi16(w[t], x);
+                    // The first sum of a run needs no zero to be added to.
+                    pairs[t][p] = match c == first {
+                        true => products,
+                        false => _mm256_add_epi16(pairs[t][p], products),
+                    };
+                }
             }
         }
-        let factor = factor(first);
-        for p in 0..N {
-            sums[p] = _mm256_add_epi32(sums[p], _mm256_madd_epi16(pairs[p], factor));
+        for t in 0..T {
+            let factor = factor(t, first);
+            for p in 0..N {
+                let run = _mm256_madd_epi16(pairs[t][p], factor);
+                sums[t][p] = match first == 0 {
+                    true => run,
+                    false => _mm256_add_epi32(sums[t][p], run),
+                };
+            }
         }
     }
     sums
@@ -83,58 +104,104 @@ fn unsigned<const N: usize, const RUN: usize>(
 /// As [`unsigned`] for weights of either sign.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn signed<const N: usize>(x: [&[i8; 32]; N], weights: impl Fn(usize) -> __m256i) -> [__m256i; N] {
+fn signed<const T: usize, const N: usize>(
+    x: [&[i8; 32]; N],
+    weights: impl Fn(usize, usize) -> __m256i,
+) -> [[__m256i; N]; T] {
     let ones = _mm256_set1_epi16(1);
-    let mut sums = [_mm256_setzero_si256(); N];
+    let mut sums = [[_mm256_setzero_si256(); N]; T];
     for c in 0..8 {
-        let w = weights(c);
-        let magnitude = _mm256_abs_epi8(w);
+        let mut w = [_mm256_setzero_si256(); T];
+        let mut magnitude = [_mm256_setzero_si256(); T];
+        for t in 0..T {
+            w[t] = weights(t, c);
+            magnitude[t] = _mm256_abs_epi8(w[t]);
+        }
         for p in 0..N {
-            let pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(four(x[p], c), w));
-            sums[p] = _mm256_add_epi32(sums[p], _mm256_madd_epi16(pairs, ones));
+            let x = four(x[p], c);
+            for t in 0..T {
+                let pairs = _mm256_maddubs_epi16(magnitude[t], _mm256_sign_epi8(x, w[t]));
+                sums[t][p] = _mm256_add_epi32(sums[t][p], _mm256_madd_epi16(pairs, ones));
+            }
         }
     }
     sums
+}
+
+/// The whole groups of each tile.
+#[inline(always)]
+fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [&[[u8; GROUP]]; T] {
+    let mut out = [&tiles[0].as_chunks::<GROUP>().0[..]; T];
+    for t in 1..T {
+        out[t] = &tiles[t].as_chunks::<GROUP>().0[..out[0].len()];
+    }
+    out
+}
+
+/// Block `at` of each position.
+#[inline(always)]
+fn quants<'a, const N: usize>(x: &[Cut<'a>; N], at: usize) -> [&'a [i8; 32]; N] {
+    let mut out = [&x[0].quants[at]; N];
+    for p in 1..N {
+        out[p] = &x[p].quants[at];
+    }
+    out
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn store<const T: usize, const N: usize>(acc: &[[__m256; N]; T], out: &mut [[[f32; 8]; N]; T]) {
+    for t in 0..T {
+        for p in 0..N {
+            store_f32(&mut out[t][p], acc[t][p]);
+        }
+    }
 }
 
 /// Dots over blocks of 32: `sums` gives the integer sums, from which `2^OFFSET` times the sum of the activations is taken
 /// if that is not 0; `scale` and `min` are those of the eight rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn per_32<const GROUP: usize, const OFFSET: i32, const MIN: bool, const N: usize>(
-    tile: &[u8],
+fn per_32<
+    const GROUP: usize,
+    const OFFSET: i32,
+    const MIN: bool,
+    const T: usize,
+    const N: usize,
+>(
+    tiles: [&[u8]; T],
     x: [Blocks<'_>; N],
-    out: &mut [[f32; 8]; N],
-    sums: impl Fn(&[u8; GROUP], [&[i8; 32]; N]) -> [__m256i; N],
+    out: &mut [[[f32; 8]; N]; T],
+    sums: impl Fn([&[u8; GROUP]; T], [&[i8; 32]; N]) -> [[__m256i; N]; T],
     scale: impl Fn(&[u8; GROUP]) -> __m256,
 ) {
-    let groups = tile.as_chunks::<GROUP>().0;
-    let x = cut(x, groups.len());
-    let mut acc = [_mm256_setzero_ps(); N];
-    for (b, group) in groups.iter().enumerate() {
-        let mut quants = [&x[0].quants[b]; N];
-        for p in 1..N {
-            quants[p] = &x[p].quants[b];
+    let tiles = groups::<GROUP, T>(tiles);
+    let x = cut(x, tiles[0].len());
+    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    for b in 0..tiles[0].len() {
+        let mut group = [&tiles[0][b]; T];
+        for t in 1..T {
+            group[t] = &tiles[t][b];
         }
-        let sums = sums(group, quants);
-        let scale = scale(group);
-        for p in 0..N {
-            let mut sum = sums[p];
-            if OFFSET != 0 {
-                let raised = _mm256_slli_epi32::<OFFSET>(_mm256_set1_epi32(x[p].sums[b]));
-                sum = _mm256_sub_epi32(sum, raised);
-            }
-            let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x[p].scales[b]));
-            acc[p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc[p]);
-            if MIN {
-                let sum = _mm256_set1_ps(x[p].scaled_sums[b]);
-                acc[p] = _mm256_fmadd_ps(halves(group, 16), sum, acc[p]);
+        let sums = sums(group, quants(&x, b));
+        for t in 0..T {
+            let scale = scale(group[t]);
+            for p in 0..N {
+                let mut sum = sums[t][p];
+                if OFFSET != 0 {
+                    let raised = _mm256_slli_epi32::<OFFSET>(_mm256_set1_epi32(x[p].sums[b]));
+                    sum = _mm256_sub_epi32(sum, raised);
+                }
+                let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x[p].scales[b]));
+                acc[t][p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc[t][p]);
+                if MIN {
+                    let sum = _mm256_set1_ps(x[p].scaled_sums[b]);
+                    acc[t][p] = _mm256_fmadd_ps(halves(group[t], 16), sum, acc[t][p]);
+                }
             }
         }
     }
-    for p in 0..N {
-        store_f32(&mut out[p], acc[p]);
-    }
+    store(&acc, out);
 }
 
 /// A scale in both halves of every lane.
@@ -147,150 +214,165 @@ fn twice(scales: __m256i) -> __m256i {
 /// Dots over blocks of 256 with 6-bit scales and minima per 32: `weights(group, j, c)` is vector `c` of sub-block `j`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn with_mins<const GROUP: usize, const RUN: usize, const N: usize>(
-    tile: &[u8],
+fn with_mins<const GROUP: usize, const RUN: usize, const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
     x: [Blocks<'_>; N],
-    out: &mut [[f32; 8]; N],
+    out: &mut [[[f32; 8]; N]; T],
     weights: impl Fn(&[u8; GROUP], usize, usize) -> __m256i,
 ) {
-    let groups = tile.as_chunks::<GROUP>().0;
-    let x = cut(x, groups.len() * 8);
-    let mut acc = [_mm256_setzero_ps(); N];
-    for (b, group) in groups.iter().enumerate() {
-        let (scales, mins) = scales_and_mins(part(group, 32));
-        let mut products = [_mm256_setzero_ps(); N];
-        let mut minima = [_mm256_setzero_ps(); N];
+    let tiles = groups::<GROUP, T>(tiles);
+    let x = cut(x, tiles[0].len() * 8);
+    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    for b in 0..tiles[0].len() {
+        let mut group = [&tiles[0][b]; T];
+        for t in 1..T {
+            group[t] = &tiles[t][b];
+        }
+        let mut packed = [scales_and_mins(part(group[0], 32)); T];
+        for t in 1..T {
+            packed[t] = scales_and_mins(part(group[t], 32));
+        }
+        let mut products = [[_mm256_setzero_ps(); N]; T];
+        let mut minima = [[_mm256_setzero_ps(); N]; T];
         for j in 0..8 {
             let at = b * 8 + j;
-            let mut quants = [&x[0].quants[at]; N];
-            for p in 1..N {
-                quants[p] = &x[p].quants[at];
+            let sums = unsigned::<T, N, RUN>(
+                quants(&x, at),
+                |t, c| weights(group[t], j, c),
+                |t, _| twice(widen_u8(&packed[t].0[j])),
+            );
+            for t in 0..T {
+                let min = _mm256_cvtepi32_ps(widen_u8(&packed[t].1[j]));
+                for p in 0..N {
+                    let sum = _mm256_cvtepi32_ps(sums[t][p]);
+                    let scale = _mm256_set1_ps(x[p].scales[at]);
+                    products[t][p] = _mm256_fmadd_ps(sum, scale, products[t][p]);
+                    let sum = _mm256_set1_ps(x[p].scaled_sums[at]);
+                    minima[t][p] = _mm256_fmadd_ps(min, sum, minima[t][p]);
+                }
             }
-            let scale = twice(widen_u8(&scales[j]));
-            let min = _mm256_cvtepi32_ps(widen_u8(&mins[j]));
-            let sums = unsigned::<N, RUN>(quants, |c| weights(group, j, c), |_| scale);
+        }
+        for t in 0..T {
+            let (d, dmin) = (halves(group[t], 0), halves(group[t], 16));
             for p in 0..N {
-                let sum = _mm256_cvtepi32_ps(sums[p]);
-                products[p] = _mm256_fmadd_ps(sum, _mm256_set1_ps(x[p].scales[at]), products[p]);
-                let sum = _mm256_set1_ps(x[p].scaled_sums[at]);
-                minima[p] = _mm256_fmadd_ps(min, sum, minima[p]);
+                acc[t][p] = _mm256_fmadd_ps(d, products[t][p], acc[t][p]);
+                acc[t][p] = _mm256_fnmadd_ps(dmin, minima[t][p], acc[t][p]);
             }
         }
-        let (d, dmin) = (halves(group, 0), halves(group, 16));
-        for p in 0..N {
-            acc[p] = _mm256_fmadd_ps(d, products[p], acc[p]);
-            acc[p] = _mm256_fnmadd_ps(dmin, minima[p], acc[p]);
-        }
     }
-    for p in 0..N {
-        store_f32(&mut out[p], acc[p]);
-    }
+    store(&acc, out);
 }
 
 macro_rules! table_functions {
-    ($($name:ident: |$tile:ident, $x:ident, $out:ident| $body:expr;)*) => {$(
-        pub(super) fn $name<const N: usize>(
-            tile: &[u8],
+    ($($name:ident: |$tiles:ident, $x:ident, $out:ident| $body:expr;)*) => {$(
+        pub(super) fn $name<const T: usize, const N: usize>(
+            tiles: [&[u8]; T],
             x: [Blocks<'_>; N],
-            out: &mut [[f32; 8]; N],
+            out: &mut [[[f32; 8]; N]; T],
         ) {
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn kernel<const N: usize>($tile: &[u8], $x: [Blocks<'_>; N], $out: &mut [[f32; 8]; N]) {
+            fn kernel<const T: usize, const N: usize>(
+                $tiles: [&[u8]; T],
+                $x: [Blocks<'_>; N],
+                $out: &mut [[[f32; 8]; N]; T],
+            ) {
                 $body
             }
             // SAFETY: reachable only through the table that `super::kernels` guards.
-            unsafe { kernel(tile, x, out) }
+            unsafe { kernel(tiles, x, out) }
         }
     )*};
 }
 
 table_functions! {
-    q4_0: |tile, x, out| per_32::<144, 3, false, N>(tile, x, out, |g, x| {
-        unsigned::<N, 8>(x, |c| nibbles_32(g, 16, c), |_| _mm256_set1_epi16(1))
+    q4_0: |tiles, x, out| per_32::<144, 3, false, T, N>(tiles, x, out, |g, x| {
+        unsigned::<T, N, 8>(x, |t, c| nibbles_32(g[t], 16, c), |_, _| _mm256_set1_epi16(1))
     }, |g| halves(g, 0));
-    q4_1: |tile, x, out| per_32::<160, 0, true, N>(tile, x, out, |g, x| {
-        unsigned::<N, 8>(x, |c| nibbles_32(g, 32, c), |_| _mm256_set1_epi16(1))
+    q4_1: |tiles, x, out| per_32::<160, 0, true, T, N>(tiles, x, out, |g, x| {
+        unsigned::<T, N, 8>(x, |t, c| nibbles_32(g[t], 32, c), |_, _| _mm256_set1_epi16(1))
     }, |g| halves(g, 0));
-    q5_0: |tile, x, out| per_32::<176, 4, false, N>(tile, x, out, |g, x| {
-        let high = vector(g, 16);
-        unsigned::<N, 4>(
+    q5_0: |tiles, x, out| per_32::<176, 4, false, T, N>(tiles, x, out, |g, x| {
+        unsigned::<T, N, 4>(
             x,
-            |c| _mm256_or_si256(nibbles_32(g, 48, c), fifth(high, c)),
-            |_| _mm256_set1_epi16(1),
+            |t, c| _mm256_or_si256(nibbles_32(g[t], 48, c), fifth(vector(g[t], 16), c)),
+            |_, _| _mm256_set1_epi16(1),
         )
     }, |g| halves(g, 0));
-    q5_1: |tile, x, out| per_32::<192, 0, true, N>(tile, x, out, |g, x| {
-        let high = vector(g, 32);
-        unsigned::<N, 4>(
+    q5_1: |tiles, x, out| per_32::<192, 0, true, T, N>(tiles, x, out, |g, x| {
+        unsigned::<T, N, 4>(
             x,
-            |c| _mm256_or_si256(nibbles_32(g, 64, c), fifth(high, c)),
-            |_| _mm256_set1_epi16(1),
+            |t, c| _mm256_or_si256(nibbles_32(g[t], 64, c), fifth(vector(g[t], 32), c)),
+            |_, _| _mm256_set1_epi16(1),
         )
     }, |g| halves(g, 0));
-    q8_0: |tile, x, out| per_32::<272, 0, false, N>(tile, x, out, |g, x| {
-        signed::<N>(x, |c| vector(g, 16 + 32 * c))
+    q8_0: |tiles, x, out| per_32::<272, 0, false, T, N>(tiles, x, out, |g, x| {
+        signed::<T, N>(x, |t, c| vector(g[t], 16 + 32 * c))
     }, |g| halves(g, 0));
-    iq4_nl: |tile, x, out| per_32::<144, 0, false, N>(tile, x, out, |g, x| {
-        signed::<N>(x, |c| lookup(&IQ4_BYTES, nibbles_32(g, 16, c)))
+    iq4_nl: |tiles, x, out| per_32::<144, 0, false, T, N>(tiles, x, out, |g, x| {
+        signed::<T, N>(x, |t, c| lookup(&IQ4_BYTES, nibbles_32(g[t], 16, c)))
     }, |g| halves(g, 0));
-    mxfp4: |tile, x, out| per_32::<136, 4, false, N>(tile, x, out, |g, x| {
-        unsigned::<N, 4>(
+    mxfp4: |tiles, x, out| per_32::<136, 4, false, T, N>(tiles, x, out, |g, x| {
+        unsigned::<T, N, 4>(
             x,
-            |c| lookup(&MXFP4_RAISED, nibbles_32(g, 8, c)),
-            |_| _mm256_set1_epi16(1),
+            |t, c| lookup(&MXFP4_RAISED, nibbles_32(g[t], 8, c)),
+            |_, _| _mm256_set1_epi16(1),
         )
     }, |g| e8m0_halves(part(g, 0)));
-    q4_k: |tile, x, out| {
-        with_mins::<1152, 8, N>(tile, x, out, |g, j, c| q4_k_weights(g, j, c))
+    q4_k: |tiles, x, out| {
+        with_mins::<1152, 8, T, N>(tiles, x, out, |g, j, c| q4_k_weights(g, j, c))
     };
-    q5_k: |tile, x, out| {
-        with_mins::<1408, 4, N>(tile, x, out, |g, j, c| q5_k_weights(g, j, c))
+    q5_k: |tiles, x, out| {
+        with_mins::<1408, 4, T, N>(tiles, x, out, |g, j, c| q5_k_weights(g, j, c))
     };
-    q6_k: |tile, x, out| q6_k_dots(tile, x, out);
+    q6_k: |tiles, x, out| q6_k_dots(tiles, x, out);
 }
 
 /// Dots over blocks of 256 with 8-bit scales per 16 and weights that are 32 too high.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn q6_k_dots<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    let groups = tile.as_chunks::<1680>().0;
-    let x = cut(x, groups.len() * 8);
-    let mut acc = [_mm256_setzero_ps(); N];
-    for (b, group) in groups.iter().enumerate() {
-        let mut products = [_mm256_setzero_ps(); N];
+fn q6_k_dots<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    let tiles = groups::<1680, T>(tiles);
+    let x = cut(x, tiles[0].len() * 8);
+    let low = _mm256_set1_epi32(0xffff);
+    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    for b in 0..tiles[0].len() {
+        let mut group = [&tiles[0][b]; T];
+        for t in 1..T {
+            group[t] = &tiles[t][b];
+        }
+        let mut products = [[_mm256_setzero_ps(); N]; T];
         for j in 0..8 {
             let at = b * 8 + j;
-            let mut quants = [&x[0].quants[at]; N];
-            for p in 1..N {
-                quants[p] = &x[p].quants[at];
+            let scale =
+                |t: usize, i: usize| _mm256_and_si256(q6_k_scales(group[t], 2 * j + i), low);
+            let sums = unsigned::<T, N, 2>(
+                quants(&x, at),
+                |t, c| q6_k_weights(group[t], j, c),
+                |t, c| twice(scale(t, c / 4)),
+            );
+            for t in 0..T {
+                let scales = _mm256_or_si256(scale(t, 0), _mm256_slli_epi32::<16>(scale(t, 1)));
+                for p in 0..N {
+                    let [a, b] = x[p].halves[at];
+                    let halves = i32::from(a) & 0xffff | i32::from(b) << 16;
+                    let raised = _mm256_madd_epi16(scales, _mm256_set1_epi32(halves));
+                    let sum = _mm256_sub_epi32(sums[t][p], _mm256_slli_epi32::<5>(raised));
+                    let scale = _mm256_set1_ps(x[p].scales[at]);
+                    products[t][p] =
+                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, products[t][p]);
+                }
             }
-            let low = _mm256_set1_epi32(0xffff);
-            let (first, second) = (
-                _mm256_and_si256(q6_k_scales(group, 2 * j), low),
-                _mm256_and_si256(q6_k_scales(group, 2 * j + 1), low),
-            );
-            let (both_first, both_second) = (twice(first), twice(second));
-            let sums = unsigned::<N, 2>(
-                quants,
-                |c| q6_k_weights(group, j, c),
-                |c| if c < 4 { both_first } else { both_second },
-            );
-            let scales = _mm256_or_si256(first, _mm256_slli_epi32::<16>(second));
+        }
+        for t in 0..T {
+            let d = halves(group[t], 1664);
             for p in 0..N {
-                let [a, b] = x[p].halves[at];
-                let halves = i32::from(a) & 0xffff | i32::from(b) << 16;
-                let raised = _mm256_madd_epi16(scales, _mm256_set1_epi32(halves));
-                let sum = _mm256_sub_epi32(sums[p], _mm256_slli_epi32::<5>(raised));
-                let scale = _mm256_set1_ps(x[p].scales[at]);
-                products[p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, products[p]);
+                acc[t][p] = _mm256_fmadd_ps(d, products[t][p], acc[t][p]);
             }
         }
-        let d = halves(group, 1664);
-        for p in 0..N {
-            acc[p] = _mm256_fmadd_ps(d, products[p], acc[p]);
-        }
     }
-    for p in 0..N {
-        store_f32(&mut out[p], acc[p]);
-    }
+    store(&acc, out);
 }

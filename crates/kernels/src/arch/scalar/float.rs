@@ -185,3 +185,18 @@ pub(crate) fn layer_norm(
         }
     }
 }
+/// Adds to `out` (`[N, width]`) the rows of `values`, each times its weight, one after another.
+pub(crate) fn weigh<const N: usize>(
+    values: &[f32],
+    width: usize,
+    weights: [&[f32]; N],
+    out: &mut [f32],
+) {
+    for (out, weights) in out.chunks_exact_mut(width).zip(weights) {
+        for (row, weight) in values.chunks_exact(width).zip(weights) {
+            for (sum, value) in out.iter_mut().zip(row) {
+                *sum = weight.mul_add(*value, *sum);
+            }
+        }
+    }
+}

@@ -26,4 +26,6 @@ pub(crate) static KERNELS: Kernels = Kernels {
     integer: integer_table!(tiles),
     decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
     floats: by_positions!(FloatDots, tiles::floats),
+    weigh_one: float::weigh,
+    weigh_four: float::weigh,
 };

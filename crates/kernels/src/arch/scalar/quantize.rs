@@ -31,11 +31,13 @@ fn block<const LEN: usize>(x: &[f32; LEN], q: &mut [i8; LEN]) -> f32 {
 
 /// Blocks of 32 with their sums, and the sums of their halves.
 #[inline(always)]
-pub(crate) fn blocks(x: &[f32], out: QuantizedMut<'_>) {
+pub(crate) fn blocks(x: &[f32], out: &mut QuantizedMut<'_>) {
     let (x, _) = x.as_chunks::<32>();
     let (q, _) = out.quants.as_chunks_mut::<32>();
     let (halves, _) = out.halves.as_chunks_mut::<2>();
-    let rest = out.scales.iter_mut().zip(out.sums).zip(out.scaled_sums);
+    let rest = (out.scales.iter_mut())
+        .zip(out.sums.iter_mut())
+        .zip(out.scaled_sums.iter_mut());
     for (((x, q), halves), ((scale, sum), scaled)) in x.iter().zip(q).zip(halves).zip(rest) {
         *scale = block(x, q);
         for (half, q) in halves.iter_mut().zip(q.as_chunks::<16>().0) {

@@ -34,29 +34,42 @@ fn dot(weights: &Quants, x: Blocks<'_>, block: usize) -> i32 {
     weights.iter().zip(x).map(|(w, x)| w * i32::from(*x)).sum()
 }
 
+/// Runs `one` for each tile.
+fn each<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    out: &mut [[[f32; TILE_ROWS]; N]; T],
+    mut one: impl FnMut(&[u8], &mut [[f32; TILE_ROWS]; N]),
+) {
+    for (tile, out) in tiles.iter().zip(out) {
+        *out = [[0.0; TILE_ROWS]; N];
+        one(tile, out);
+    }
+}
+
 /// Dots over blocks of 32; `unpack` gives quants, scale and minimum of a block, and `MIN` says whether the format has
 /// minima.
-fn per_32<const BYTES: usize, const MIN: bool, const N: usize>(
+fn per_32<const BYTES: usize, const MIN: bool, const T: usize, const N: usize>(
     format: Format,
-    tile: &[u8],
+    tiles: [&[u8]; T],
     x: [Blocks<'_>; N],
-    out: &mut [[f32; TILE_ROWS]; N],
+    out: &mut [[[f32; TILE_ROWS]; N]; T],
     unpack: impl Fn(&[u8; BYTES]) -> (Quants, f32, f32),
 ) {
-    *out = [[0.0; TILE_ROWS]; N];
-    for (b, group) in tile.chunks_exact(BYTES * TILE_ROWS).enumerate() {
-        for (lane, block) in lanes::<BYTES>(format, group).iter().enumerate() {
-            let (quants, scale, min) = unpack(block);
-            for p in 0..N {
-                let acc = &mut out[p][lane];
-                let sum = dot(&quants, x[p], b) as f32;
-                *acc = sum.mul_add(scale * x[p].scales[b], *acc);
-                if MIN {
-                    *acc = min.mul_add(x[p].scaled_sums[b], *acc);
+    each(tiles, out, |tile, out| {
+        for (b, group) in tile.chunks_exact(BYTES * TILE_ROWS).enumerate() {
+            for (lane, block) in lanes::<BYTES>(format, group).iter().enumerate() {
+                let (quants, scale, min) = unpack(block);
+                for p in 0..N {
+                    let acc = &mut out[p][lane];
+                    let sum = dot(&quants, x[p], b) as f32;
+                    *acc = sum.mul_add(scale * x[p].scales[b], *acc);
+                    if MIN {
+                        *acc = min.mul_add(x[p].scaled_sums[b], *acc);
+                    }
                 }
             }
         }
-    }
+    });
 }
 
 fn offset(q: [u8; 32], by: i32) -> Quants {
@@ -67,47 +80,75 @@ fn lookup(q: [u8; 32], table: &[i8; 16]) -> Quants {
     q.map(|q| i32::from(table[usize::from(q)]))
 }
 
-pub(super) fn q4_0<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<18, false, N>(Format::Q4_0, tile, x, out, |b| {
+pub(super) fn q4_0<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<18, false, T, N>(Format::Q4_0, tiles, x, out, |b| {
         (offset(nibbles(&b[2..]), 8), f16_at(b, 0), 0.0)
     });
 }
 
-pub(super) fn q4_1<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<20, true, N>(Format::Q4_1, tile, x, out, |b| {
+pub(super) fn q4_1<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<20, true, T, N>(Format::Q4_1, tiles, x, out, |b| {
         (offset(nibbles(&b[4..]), 0), f16_at(b, 0), f16_at(b, 2))
     });
 }
 
-pub(super) fn q5_0<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<22, false, N>(Format::Q5_0, tile, x, out, |b| {
+pub(super) fn q5_0<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<22, false, T, N>(Format::Q5_0, tiles, x, out, |b| {
         let quants = offset(five_bits(&b[2..6], &b[6..]), 16);
         (quants, f16_at(b, 0), 0.0)
     });
 }
 
-pub(super) fn q5_1<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<24, true, N>(Format::Q5_1, tile, x, out, |b| {
+pub(super) fn q5_1<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<24, true, T, N>(Format::Q5_1, tiles, x, out, |b| {
         let quants = offset(five_bits(&b[4..8], &b[8..]), 0);
         (quants, f16_at(b, 0), f16_at(b, 2))
     });
 }
 
-pub(super) fn q8_0<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<34, false, N>(Format::Q8_0, tile, x, out, |b| {
+pub(super) fn q8_0<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<34, false, T, N>(Format::Q8_0, tiles, x, out, |b| {
         let quants = std::array::from_fn(|i| i32::from(b[2 + i] as i8));
         (quants, f16_at(b, 0), 0.0)
     });
 }
 
-pub(super) fn iq4_nl<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<18, false, N>(Format::Iq4Nl, tile, x, out, |b| {
+pub(super) fn iq4_nl<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<18, false, T, N>(Format::Iq4Nl, tiles, x, out, |b| {
         (lookup(nibbles(&b[2..]), &IQ4_VALUES), f16_at(b, 0), 0.0)
     });
 }
 
-pub(super) fn mxfp4<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    per_32::<17, false, N>(Format::Mxfp4, tile, x, out, |b| {
+pub(super) fn mxfp4<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    per_32::<17, false, T, N>(Format::Mxfp4, tiles, x, out, |b| {
         (
             lookup(nibbles(&b[1..]), &MXFP4_DOUBLED),
             e8m0_half(b[0]),
@@ -117,66 +158,80 @@ pub(super) fn mxfp4<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [
 }
 
 /// Dots over blocks of 256 with 6-bit scales and minima per 32.
-fn with_mins<const BYTES: usize, const N: usize>(
+fn with_mins<const BYTES: usize, const T: usize, const N: usize>(
     format: Format,
-    tile: &[u8],
+    tiles: [&[u8]; T],
     x: [Blocks<'_>; N],
-    out: &mut [[f32; TILE_ROWS]; N],
+    out: &mut [[[f32; TILE_ROWS]; N]; T],
     quant: impl Fn(&[u8; BYTES], usize, usize) -> u8,
 ) {
-    *out = [[0.0; TILE_ROWS]; N];
-    for (b, group) in tile.chunks_exact(BYTES * TILE_ROWS).enumerate() {
-        for (lane, block) in lanes::<BYTES>(format, group).iter().enumerate() {
-            let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
-            let (scales, mins) = scales_and_mins(&block[4..16]);
-            for p in 0..N {
-                let (mut products, mut minima) = (0f32, 0f32);
-                for j in 0..8 {
-                    let at = b * 8 + j;
-                    let quants = std::array::from_fn(|i| i32::from(quant(block, j, i)));
-                    let sum = i32::from(scales[j]) * dot(&quants, x[p], at);
-                    products = (sum as f32).mul_add(x[p].scales[at], products);
-                    minima = f32::from(mins[j]).mul_add(x[p].scaled_sums[at], minima);
+    each(tiles, out, |tile, out| {
+        for (b, group) in tile.chunks_exact(BYTES * TILE_ROWS).enumerate() {
+            for (lane, block) in lanes::<BYTES>(format, group).iter().enumerate() {
+                let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
+                let (scales, mins) = scales_and_mins(&block[4..16]);
+                for p in 0..N {
+                    let (mut products, mut minima) = (0f32, 0f32);
+                    for j in 0..8 {
+                        let at = b * 8 + j;
+                        let quants = std::array::from_fn(|i| i32::from(quant(block, j, i)));
+                        let sum = i32::from(scales[j]) * dot(&quants, x[p], at);
+                        products = (sum as f32).mul_add(x[p].scales[at], products);
+                        minima = f32::from(mins[j]).mul_add(x[p].scaled_sums[at], minima);
+                    }
+                    let acc = &mut out[p][lane];
+                    *acc = d.mul_add(products, *acc);
+                    *acc = (-dmin).mul_add(minima, *acc);
                 }
-                let acc = &mut out[p][lane];
-                *acc = d.mul_add(products, *acc);
-                *acc = (-dmin).mul_add(minima, *acc);
             }
         }
-    }
+    });
 }
 
-pub(super) fn q4_k<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    with_mins::<144, N>(Format::Q4K, tile, x, out, |b, sub, i| {
+pub(super) fn q4_k<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    with_mins::<144, T, N>(Format::Q4K, tiles, x, out, |b, sub, i| {
         b[16 + sub / 2 * 32 + i] >> (sub % 2 * 4) & 15
     });
 }
 
-pub(super) fn q5_k<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    with_mins::<176, N>(Format::Q5K, tile, x, out, q5_k_quant);
+pub(super) fn q5_k<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    with_mins::<176, T, N>(Format::Q5K, tiles, x, out, q5_k_quant);
 }
 
-pub(super) fn q6_k<const N: usize>(tile: &[u8], x: [Blocks<'_>; N], out: &mut [[f32; 8]; N]) {
-    *out = [[0.0; TILE_ROWS]; N];
-    for (b, group) in tile.chunks_exact(210 * TILE_ROWS).enumerate() {
-        for (lane, block) in lanes::<210>(Format::Q6K, group).iter().enumerate() {
-            let d = f16_at(block, 208);
-            for p in 0..N {
-                let mut products = 0f32;
-                for j in 0..8 {
-                    let at = b * 8 + j;
-                    let quants = std::array::from_fn(|i| {
-                        let scale = i32::from(block[192 + j * 2 + i / 16] as i8);
-                        scale * (i32::from(q6_k_quant(block, j, i)) - 32)
-                    });
-                    let sum = dot(&quants, x[p], at) as f32;
-                    products = sum.mul_add(x[p].scales[at], products);
+pub(super) fn q6_k<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: [Blocks<'_>; N],
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    each(tiles, out, |tile, out| {
+        for (b, group) in tile.chunks_exact(210 * TILE_ROWS).enumerate() {
+            for (lane, block) in lanes::<210>(Format::Q6K, group).iter().enumerate() {
+                let d = f16_at(block, 208);
+                for p in 0..N {
+                    let mut products = 0f32;
+                    for j in 0..8 {
+                        let at = b * 8 + j;
+                        let quants = std::array::from_fn(|i| {
+                            let scale = i32::from(block[192 + j * 2 + i / 16] as i8);
+                            scale * (i32::from(q6_k_quant(block, j, i)) - 32)
+                        });
+                        let sum = dot(&quants, x[p], at) as f32;
+                        products = sum.mul_add(x[p].scales[at], products);
+                    }
+                    let acc = &mut out[p][lane];
+                    *acc = d.mul_add(products, *acc);
                 }
-                let acc = &mut out[p][lane];
-                *acc = d.mul_add(products, *acc);
             }
         }
-    }
+    });
 }
 
 /// Decodes some groups of eight blocks to `out`, one entry per column.
@@ -232,22 +287,24 @@ fn plain<const BYTES: usize>(
     }
 }
 
-/// Adds to `out` the products of the columns `weights` with `N` positions; a chain is [`CHAIN`] columns.
-pub(super) fn floats<const N: usize>(
-    weights: &[[f32; TILE_ROWS]],
+/// Adds to `out` the products of the columns `weights` of each tile with `N` positions; a chain is [`CHAIN`] columns.
+pub(super) fn floats<const T: usize, const N: usize>(
+    weights: [&[[f32; TILE_ROWS]]; T],
     x: [&[f32]; N],
-    out: &mut [[f32; TILE_ROWS]; N],
+    out: [&mut [[f32; TILE_ROWS]; N]; T],
 ) {
-    for (first, chain) in (0..).step_by(CHAIN).zip(weights.chunks(CHAIN)) {
-        for p in 0..N {
-            let mut acc = [0f32; TILE_ROWS];
-            for (w, x) in chain.iter().zip(&x[p][first..]) {
-                for lane in 0..TILE_ROWS {
-                    acc[lane] = w[lane].mul_add(*x, acc[lane]);
+    for (weights, out) in weights.iter().zip(out) {
+        for (first, chain) in (0..).step_by(CHAIN).zip(weights.chunks(CHAIN)) {
+            for p in 0..N {
+                let mut acc = [0f32; TILE_ROWS];
+                for (w, x) in chain.iter().zip(&x[p][first..]) {
+                    for lane in 0..TILE_ROWS {
+                        acc[lane] = w[lane].mul_add(*x, acc[lane]);
+                    }
                 }
-            }
-            for lane in 0..TILE_ROWS {
-                out[p][lane] += acc[lane];
+                for lane in 0..TILE_ROWS {
+                    out[p][lane] += acc[lane];
+                }
             }
         }
     }
