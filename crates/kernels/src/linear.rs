@@ -8,8 +8,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::activations::Activations;
-use crate::arch::{FloatDots, Kernels, TileDots};
+use crate::activations::{Activations, Blocks};
+use crate::arch::{FloatDots, Kernels, Plane, TileDots};
 use crate::team::{Team, TileWriter};
 use crate::tile::{TILE_ROWS, TileView};
 
@@ -116,88 +116,113 @@ fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
 }
 
 /// Positions that meet a block of tiles before the next ones do: with their scales they stay in a second-level cache.
-const BLOCK_POSITIONS: usize = 64;
+const BLOCK_POSITIONS: usize = 128;
 
 /// Bytes of tiles that meet a block of positions: these stay there too.
 const BLOCK_BYTES: usize = 256 << 10;
 
+/// From so many positions on it pays to expand tiles.
+const EXPANDED_MIN: usize = 8;
+
 fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
-    let tile_len = share.weight.tile_len().max(1);
+    if x.n_pos() < EXPANDED_MIN {
+        for tile in share.tiles.clone() {
+            one_tile(dots, x, share, tile, 0..x.n_pos());
+        }
+        return;
+    }
+    let fours: Vec<[Blocks<'_>; 4]> = (0..x.n_pos() / 4 * 4)
+        .step_by(4)
+        .map(|p| {
+            [
+                x.blocks(p),
+                x.blocks(p + 1),
+                x.blocks(p + 2),
+                x.blocks(p + 3),
+            ]
+        })
+        .collect();
     // A pair of tiles is not taken apart.
-    let step = (BLOCK_BYTES / tile_len).max(2) & !1;
-    for first in share.tiles.clone().step_by(step) {
-        let tiles = first..share.tiles.end.min(first + step);
-        for from in (0..x.n_pos()).step_by(BLOCK_POSITIONS) {
-            let positions = from..x.n_pos().min(from + BLOCK_POSITIONS);
-            let mut tile = tiles.start;
-            while tile < tiles.end {
-                tile += integers_of(dots, x, share, tile..tiles.end, positions.clone());
+    let step = (BLOCK_BYTES / share.weight.tile_len().max(1)).max(2) & !1;
+    BUFFERS.with_borrow_mut(|Buffers { planes, .. }| {
+        for planes in &mut *planes {
+            planes.resize(x.cols() / 32, [[0; 32]; TILE_ROWS]);
+        }
+        for first in share.tiles.clone().step_by(step) {
+            let tiles = first..share.tiles.end.min(first + step);
+            for from in (0..x.n_pos()).step_by(BLOCK_POSITIONS) {
+                let positions = from..x.n_pos().min(from + BLOCK_POSITIONS);
+                let fours = &fours[from / 4..positions.end / 4];
+                for tile in tiles.clone().step_by(2) {
+                    if tile + 1 < tiles.end {
+                        pair_of_tiles(dots, fours, share, tile, from, planes);
+                        let rest = from + fours.len() * 4..positions.end;
+                        one_tile(dots, x, share, tile, rest.clone());
+                        one_tile(dots, x, share, tile + 1, rest);
+                    } else {
+                        one_tile(dots, x, share, tile, positions.clone());
+                    }
+                }
             }
         }
-    }
+    });
 }
 
-/// Computes the first tile or two of `tiles` for some positions; returns how many.
-fn integers_of(
+/// Computes two tiles for the positions from `pos` on.
+fn pair_of_tiles(
     dots: TileDots,
-    x: &Activations,
+    fours: &[[Blocks<'_>; 4]],
     share: &mut Share<'_>,
-    tiles: Range<usize>,
-    positions: Range<usize>,
-) -> usize {
-    let (tile, mut pos) = (tiles.start, positions.start);
-    let bytes = share.weight.tile(tile);
-    let four = |pos| {
-        [
-            x.blocks(pos),
-            x.blocks(pos + 1),
-            x.blocks(pos + 2),
-            x.blocks(pos + 3),
-        ]
-    };
-    if tiles.len() > 1 && positions.len() >= 4 {
-        let pair = [bytes, share.weight.tile(tile + 1)];
-        while pos + 4 <= positions.end {
-            let mut sums = [[[0.0; TILE_ROWS]; 4]; 2];
-            (dots.pair)(pair, four(pos), &mut sums);
-            share.writer.store(tile, pos, &sums[0]);
-            share.writer.store(tile + 1, pos, &sums[1]);
-            pos += 4;
-        }
-        for (tile, bytes) in (tile..).zip(pair) {
-            few_integers(dots, x, share, tile, bytes, pos..positions.end);
-        }
-        return 2;
+    tile: usize,
+    mut pos: usize,
+    planes: &mut [Vec<Plane>; 2],
+) {
+    let pair = [share.weight.tile(tile), share.weight.tile(tile + 1)];
+    for (bytes, planes) in pair.iter().zip(&mut *planes) {
+        (dots.expand)(bytes, planes);
     }
-    while pos + 4 <= positions.end {
-        let mut sums = [[[0.0; TILE_ROWS]; 4]];
-        (dots.four)([bytes], four(pos), &mut sums);
+    let planes = [&*planes[0], &*planes[1]];
+    let mut sums = [[[0.0; TILE_ROWS]; 4]; 2];
+    for xs in fours {
+        (dots.pair)(pair, planes, xs, &mut sums);
         share.writer.store(tile, pos, &sums[0]);
+        share.writer.store(tile + 1, pos, &sums[1]);
         pos += 4;
     }
-    few_integers(dots, x, share, tile, bytes, pos..positions.end);
-    1
 }
 
-/// Computes a tile for fewer than four positions.
-fn few_integers(
+/// Computes one tile for some positions.
+fn one_tile(
     dots: TileDots,
     x: &Activations,
     share: &mut Share<'_>,
     tile: usize,
-    bytes: &[u8],
     positions: Range<usize>,
 ) {
+    let bytes = [share.weight.tile(tile)];
     let mut pos = positions.start;
+    while pos + 4 <= positions.end {
+        let xs = [
+            x.blocks(pos),
+            x.blocks(pos + 1),
+            x.blocks(pos + 2),
+            x.blocks(pos + 3),
+        ];
+        let mut sums = [[[0.0; TILE_ROWS]; 4]];
+        (dots.four)(bytes, [&[]], &xs, &mut sums);
+        share.writer.store(tile, pos, &sums[0]);
+        pos += 4;
+    }
     if pos + 2 <= positions.end {
+        let xs = [x.blocks(pos), x.blocks(pos + 1)];
         let mut sums = [[[0.0; TILE_ROWS]; 2]];
-        (dots.two)([bytes], [x.blocks(pos), x.blocks(pos + 1)], &mut sums);
+        (dots.two)(bytes, [&[]], &xs, &mut sums);
         share.writer.store(tile, pos, &sums[0]);
         pos += 2;
     }
     if pos < positions.end {
         let mut sums = [[[0.0; TILE_ROWS]]];
-        (dots.one)([bytes], [x.blocks(pos)], &mut sums);
+        (dots.one)(bytes, [&[]], &[x.blocks(pos)], &mut sums);
         share.writer.store(tile, pos, &sums[0]);
     }
 }
@@ -207,6 +232,7 @@ fn few_integers(
 struct Buffers {
     panels: [Vec<[f32; TILE_ROWS]>; 2],
     sums: [Vec<[f32; TILE_ROWS]>; 2],
+    planes: [Vec<Plane>; 2],
 }
 
 thread_local! {
@@ -214,6 +240,7 @@ thread_local! {
         RefCell::new(Buffers {
             panels: [Vec::new(), Vec::new()],
             sums: [Vec::new(), Vec::new()],
+            planes: [Vec::new(), Vec::new()],
         })
     };
 }
@@ -223,7 +250,7 @@ fn floats(kernels: &Kernels, dots: FloatDots, x: &Activations, share: &mut Share
     let weight = share.weight;
     let (format, cols) = (weight.format(), x.cols());
     let bytes_of = |cols: usize| cols / format.block_len() * format.block_bytes() * TILE_ROWS;
-    BUFFERS.with_borrow_mut(|Buffers { panels, sums }| {
+    BUFFERS.with_borrow_mut(|Buffers { panels, sums, .. }| {
         let mut tile = share.tiles.start;
         while tile < share.tiles.end {
             let n_tiles = match x.n_pos() {

@@ -46,9 +46,13 @@ type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
-/// Dots of `T` tiles with `N` positions: the tiles, the positions, and the sums of each position's eight rows of each tile.
+/// The 8-bit form of a block of 32 of a tile: vector `c` has inputs `4 c .. 4 c + 4` of each of the eight rows.
+pub(crate) type Plane = [[u8; 32]; TILE_ROWS];
+
+/// Dots of `T` tiles with `N` positions: the tiles, their planes where they have been expanded, the positions, and the sums of
+/// each position's eight rows of each tile.
 type TileDot<const T: usize, const N: usize> =
-    fn([&[u8]; T], [Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
+    fn([&[u8]; T], [&[Plane]; T], &[Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
 
 /// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.
 type FloatDot<const T: usize, const N: usize> =
@@ -57,12 +61,14 @@ type FloatDot<const T: usize, const N: usize> =
 /// Adds rows, each times its weight for each of `N` queries: the rows, their width, the weights, the sums.
 type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
 
-/// Dots of one tile with one, two and four positions, and of two tiles with four, which share the loads of both.
+/// Dots of one tile with one, two and four positions, and of two expanded tiles with four, which share the loads of both.
 #[derive(Clone, Copy)]
 pub(crate) struct TileDots {
     pub(crate) one: TileDot<1, 1>,
     pub(crate) two: TileDot<1, 2>,
     pub(crate) four: TileDot<1, 4>,
+    /// Expands a tile, for many positions.
+    pub(crate) expand: fn(&[u8], &mut [Plane]),
     pub(crate) pair: TileDot<2, 4>,
 }
 
@@ -91,8 +97,8 @@ pub(crate) struct IntegerTable {
 
 /// The instances of a generic function for the numbers of tiles and positions.
 macro_rules! by_positions {
-    ($set:ident, $function:path) => {
-        $crate::arch::$set {
+    ($function:path) => {
+        $crate::arch::FloatDots {
             one: $function,
             two: $function,
             four: $function,
@@ -102,20 +108,34 @@ macro_rules! by_positions {
 }
 use by_positions;
 
-/// Fills an [`IntegerTable`] from a module that has one generic function per format.
+/// The [`TileDots`] of a generic function of dots and a function that expands.
+macro_rules! tile_dots {
+    ($module:ident, $dots:ident, $expand:ident) => {
+        $crate::arch::TileDots {
+            one: $module::$dots::<false, 1, 1>,
+            two: $module::$dots::<false, 1, 2>,
+            four: $module::$dots::<false, 1, 4>,
+            expand: $module::$expand,
+            pair: $module::$dots::<true, 2, 4>,
+        }
+    };
+}
+use tile_dots;
+
+/// Fills an [`IntegerTable`] from a module that has two functions per format.
 macro_rules! integer_table {
     ($module:ident) => {
         $crate::arch::IntegerTable {
-            q4_0: by_positions!(TileDots, $module::q4_0),
-            q4_1: by_positions!(TileDots, $module::q4_1),
-            q5_0: by_positions!(TileDots, $module::q5_0),
-            q5_1: by_positions!(TileDots, $module::q5_1),
-            q8_0: by_positions!(TileDots, $module::q8_0),
-            iq4_nl: by_positions!(TileDots, $module::iq4_nl),
-            mxfp4: by_positions!(TileDots, $module::mxfp4),
-            q4_k: by_positions!(TileDots, $module::q4_k),
-            q5_k: by_positions!(TileDots, $module::q5_k),
-            q6_k: by_positions!(TileDots, $module::q6_k),
+            q4_0: tile_dots!($module, q4_0, expand_q4_0),
+            q4_1: tile_dots!($module, q4_1, expand_q4_1),
+            q5_0: tile_dots!($module, q5_0, expand_q5_0),
+            q5_1: tile_dots!($module, q5_1, expand_q5_1),
+            q8_0: tile_dots!($module, q8_0, expand_q8_0),
+            iq4_nl: tile_dots!($module, iq4_nl, expand_iq4_nl),
+            mxfp4: tile_dots!($module, mxfp4, expand_mxfp4),
+            q4_k: tile_dots!($module, q4_k, expand_q4_k),
+            q5_k: tile_dots!($module, q5_k, expand_q5_k),
+            q6_k: tile_dots!($module, q6_k, expand_q6_k),
         }
     };
 }

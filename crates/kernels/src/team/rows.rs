@@ -120,7 +120,11 @@ impl<'a> TileWriter<'a> {
             // no other writer has the tile.
             let out =
                 unsafe { std::slice::from_raw_parts_mut(self.base.add(p * self.rows + first), n) };
-            out.copy_from_slice(&sums[..n]);
+            match out.first_chunk_mut() {
+                // The usual case, without a call.
+                Some(out) => *out = *sums,
+                None => out.copy_from_slice(&sums[..n]),
+            }
         }
     }
 }

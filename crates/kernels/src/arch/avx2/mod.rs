@@ -23,7 +23,7 @@ mod unpack;
 mod values;
 
 use super::scalar::{float as portable, quantize};
-use super::{Isa, Kernels, by_positions, integer_table};
+use super::{Isa, Kernels, by_positions, integer_table, tile_dots};
 use crate::activations::QuantizedMut;
 
 /// The table, if this CPU has the features.
@@ -73,7 +73,7 @@ static KERNELS: Kernels = Kernels {
     quantize: recompiled!(quantize::blocks, |x: &[f32], out: &mut QuantizedMut<'_>|),
     integer: integer_table!(tiles),
     decode_tile: tile_decode::decode,
-    floats: by_positions!(FloatDots, tile_floats::floats),
+    floats: by_positions!(tile_floats::floats),
     weigh_one: values::weigh,
     weigh_four: values::weigh,
 };

@@ -15,6 +15,14 @@ pub(super) fn load_u8(bytes: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
+/// Stores 32 bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn store_u8(bytes: &mut [u8; 32], from: __m256i) {
+    // SAFETY: the array has 32 bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), from) }
+}
+
 /// 16 bytes.
 #[target_feature(enable = "avx2")]
 #[inline]

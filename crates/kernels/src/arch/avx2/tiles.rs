@@ -19,12 +19,13 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{part, store_f32};
+use super::registers::{load_u8, part, store_f32, store_u8};
 use super::tile_weights::{
     IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, halves, lookup, nibbles_32, q4_k_weights,
     q5_k_weights, q6_k_scales, q6_k_weights, scales_and_mins, vector, widen_u8,
 };
 use crate::activations::Blocks;
+use crate::arch::Plane;
 
 /// One position, cut to the blocks of a row.
 #[derive(Clone, Copy)]
@@ -36,17 +37,35 @@ struct Cut<'a> {
     scaled_sums: &'a [f32],
 }
 
-/// Made outside the feature functions: a closure written in one of them does not inline into `array::map`, which lacks
-/// the features.
 #[inline(always)]
-fn cut<const N: usize>(x: [Blocks<'_>; N], n: usize) -> [Cut<'_>; N] {
-    x.map(|x| Cut {
+fn cut<'a, const N: usize>(x: &[Blocks<'a>; N], n: usize) -> [Cut<'a>; N] {
+    let one = |x: &Blocks<'a>| Cut {
         quants: &x.quants.as_chunks().0[..n],
         scales: &x.scales[..n],
         sums: &x.sums[..n],
         halves: &x.halves.as_chunks().0[..n],
         scaled_sums: &x.scaled_sums[..n],
-    })
+    };
+    let mut out = [one(&x[0]); N];
+    for p in 1..N {
+        out[p] = one(&x[p]);
+    }
+    out
+}
+
+/// Vector `c` of block `b`: from the planes where the tile has been expanded, else out of its group.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn weight<const PLANES: bool>(
+    planes: &[Plane],
+    b: usize,
+    c: usize,
+    decode: impl Fn() -> __m256i,
+) -> __m256i {
+    match PLANES {
+        true => load_u8(&planes[b][c]),
+        false => decode(),
+    }
 }
 
 /// Inputs `4 c .. 4 c + 4` of a block, in every lane.
@@ -170,9 +189,9 @@ fn per_32<
     const N: usize,
 >(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
-    sums: impl Fn([&[u8; GROUP]; T], [&[i8; 32]; N]) -> [[__m256i; N]; T],
+    sums: impl Fn([&[u8; GROUP]; T], usize, [&[i8; 32]; N]) -> [[__m256i; N]; T],
     scale: impl Fn(&[u8; GROUP]) -> __m256,
 ) {
     let tiles = groups::<GROUP, T>(tiles);
@@ -183,7 +202,7 @@ fn per_32<
         for t in 1..T {
             group[t] = &tiles[t][b];
         }
-        let sums = sums(group, quants(&x, b));
+        let sums = sums(group, b, quants(&x, b));
         for t in 0..T {
             let scale = scale(group[t]);
             for p in 0..N {
@@ -214,9 +233,16 @@ fn twice(scales: __m256i) -> __m256i {
 /// Dots over blocks of 256 with 6-bit scales and minima per 32: `weights(group, j, c)` is vector `c` of sub-block `j`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn with_mins<const GROUP: usize, const RUN: usize, const T: usize, const N: usize>(
+fn with_mins<
+    const GROUP: usize,
+    const RUN: usize,
+    const PLANES: bool,
+    const T: usize,
+    const N: usize,
+>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
     weights: impl Fn(&[u8; GROUP], usize, usize) -> __m256i,
 ) {
@@ -238,7 +264,7 @@ fn with_mins<const GROUP: usize, const RUN: usize, const T: usize, const N: usiz
             let at = b * 8 + j;
             let sums = unsigned::<T, N, RUN>(
                 quants(&x, at),
-                |t, c| weights(group[t], j, c),
+                |t, c| weight::<PLANES>(planes[t], at, c, || weights(group[t], j, c)),
                 |t, _| twice(widen_u8(&packed[t].0[j])),
             );
             for t in 0..T {
@@ -263,76 +289,139 @@ fn with_mins<const GROUP: usize, const RUN: usize, const T: usize, const N: usiz
     store(&acc, out);
 }
 
+/// For each format `$name`, the dots `$name` and the expansion `$expand`. `$block` blocks of 32 lie in a group of `$group`
+/// bytes, `$weights` is vector `c` of the `j`-th of them.
 macro_rules! table_functions {
-    ($($name:ident: |$tiles:ident, $x:ident, $out:ident| $body:expr;)*) => {$(
-        pub(super) fn $name<const T: usize, const N: usize>(
+    ($(
+        $name:ident, $expand:ident, $group:literal, $block:literal,
+        |$g:ident, $j:ident, $c:ident| $weights:expr,
+        |$tiles:ident, $planes:ident, $x:ident, $out:ident| $body:expr;
+    )*) => {$(
+        pub(super) fn $name<const PLANES: bool, const T: usize, const N: usize>(
             tiles: [&[u8]; T],
-            x: [Blocks<'_>; N],
+            planes: [&[Plane]; T],
+            x: &[Blocks<'_>; N],
             out: &mut [[[f32; 8]; N]; T],
         ) {
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn kernel<const T: usize, const N: usize>(
+            fn kernel<const PLANES: bool, const T: usize, const N: usize>(
                 $tiles: [&[u8]; T],
-                $x: [Blocks<'_>; N],
+                $planes: [&[Plane]; T],
+                $x: &[Blocks<'_>; N],
                 $out: &mut [[[f32; 8]; N]; T],
             ) {
                 $body
             }
             // SAFETY: reachable only through the table that `super::kernels` guards.
-            unsafe { kernel(tiles, x, out) }
+            unsafe { kernel::<PLANES, T, N>(tiles, planes, x, out) }
+        }
+
+        pub(super) fn $expand(tile: &[u8], planes: &mut [Plane]) {
+            #[target_feature(enable = "avx2")]
+            fn kernel(tile: &[u8], planes: &mut [Plane]) {
+                let groups = tile.as_chunks::<$group>().0;
+                for ($g, planes) in groups.iter().zip(planes.as_chunks_mut::<$block>().0) {
+                    for $j in 0..$block {
+                        for $c in 0..8 {
+                            store_u8(&mut planes[$j][$c], $weights);
+                        }
+                    }
+                }
+            }
+            // SAFETY: as above.
+            unsafe { kernel(tile, planes) }
         }
     )*};
 }
 
 table_functions! {
-    q4_0: |tiles, x, out| per_32::<144, 3, false, T, N>(tiles, x, out, |g, x| {
-        unsigned::<T, N, 8>(x, |t, c| nibbles_32(g[t], 16, c), |_, _| _mm256_set1_epi16(1))
-    }, |g| halves(g, 0));
-    q4_1: |tiles, x, out| per_32::<160, 0, true, T, N>(tiles, x, out, |g, x| {
-        unsigned::<T, N, 8>(x, |t, c| nibbles_32(g[t], 32, c), |_, _| _mm256_set1_epi16(1))
-    }, |g| halves(g, 0));
-    q5_0: |tiles, x, out| per_32::<176, 4, false, T, N>(tiles, x, out, |g, x| {
-        unsigned::<T, N, 4>(
+    q4_0, expand_q4_0, 144, 1, |g, _j, c| nibbles_32(g, 16, c),
+    |tiles, planes, x, out| per_32::<144, 3, false, T, N>(tiles, x, out, |g, b, x| {
+        unsigned::<T, N, 8>(
             x,
-            |t, c| _mm256_or_si256(nibbles_32(g[t], 48, c), fifth(vector(g[t], 16), c)),
+            |t, c| weight::<PLANES>(planes[t], b, c, || nibbles_32(g[t], 16, c)),
             |_, _| _mm256_set1_epi16(1),
         )
     }, |g| halves(g, 0));
-    q5_1: |tiles, x, out| per_32::<192, 0, true, T, N>(tiles, x, out, |g, x| {
-        unsigned::<T, N, 4>(
+
+    q4_1, expand_q4_1, 160, 1, |g, _j, c| nibbles_32(g, 32, c),
+    |tiles, planes, x, out| per_32::<160, 0, true, T, N>(tiles, x, out, |g, b, x| {
+        unsigned::<T, N, 8>(
             x,
-            |t, c| _mm256_or_si256(nibbles_32(g[t], 64, c), fifth(vector(g[t], 32), c)),
+            |t, c| weight::<PLANES>(planes[t], b, c, || nibbles_32(g[t], 32, c)),
             |_, _| _mm256_set1_epi16(1),
         )
     }, |g| halves(g, 0));
-    q8_0: |tiles, x, out| per_32::<272, 0, false, T, N>(tiles, x, out, |g, x| {
-        signed::<T, N>(x, |t, c| vector(g[t], 16 + 32 * c))
-    }, |g| halves(g, 0));
-    iq4_nl: |tiles, x, out| per_32::<144, 0, false, T, N>(tiles, x, out, |g, x| {
-        signed::<T, N>(x, |t, c| lookup(&IQ4_BYTES, nibbles_32(g[t], 16, c)))
-    }, |g| halves(g, 0));
-    mxfp4: |tiles, x, out| per_32::<136, 4, false, T, N>(tiles, x, out, |g, x| {
+
+    q5_0, expand_q5_0, 176, 1, |g, _j, c| five_bits(g, 16, c),
+    |tiles, planes, x, out| per_32::<176, 4, false, T, N>(tiles, x, out, |g, b, x| {
         unsigned::<T, N, 4>(
             x,
-            |t, c| lookup(&MXFP4_RAISED, nibbles_32(g[t], 8, c)),
+            |t, c| weight::<PLANES>(planes[t], b, c, || five_bits(g[t], 16, c)),
+            |_, _| _mm256_set1_epi16(1),
+        )
+    }, |g| halves(g, 0));
+
+    q5_1, expand_q5_1, 192, 1, |g, _j, c| five_bits(g, 32, c),
+    |tiles, planes, x, out| per_32::<192, 0, true, T, N>(tiles, x, out, |g, b, x| {
+        unsigned::<T, N, 4>(
+            x,
+            |t, c| weight::<PLANES>(planes[t], b, c, || five_bits(g[t], 32, c)),
+            |_, _| _mm256_set1_epi16(1),
+        )
+    }, |g| halves(g, 0));
+
+    q8_0, expand_q8_0, 272, 1, |g, _j, c| vector(g, 16 + 32 * c),
+    |tiles, planes, x, out| per_32::<272, 0, false, T, N>(tiles, x, out, |g, b, x| {
+        signed::<T, N>(x, |t, c| {
+            weight::<PLANES>(planes[t], b, c, || vector(g[t], 16 + 32 * c))
+        })
+    }, |g| halves(g, 0));
+
+    iq4_nl, expand_iq4_nl, 144, 1, |g, _j, c| lookup(&IQ4_BYTES, nibbles_32(g, 16, c)),
+    |tiles, planes, x, out| per_32::<144, 0, false, T, N>(tiles, x, out, |g, b, x| {
+        signed::<T, N>(x, |t, c| {
+            weight::<PLANES>(planes[t], b, c, || lookup(&IQ4_BYTES, nibbles_32(g[t], 16, c)))
+        })
+    }, |g| halves(g, 0));
+
+    mxfp4, expand_mxfp4, 136, 1, |g, _j, c| lookup(&MXFP4_RAISED, nibbles_32(g, 8, c)),
+    |tiles, planes, x, out| per_32::<136, 4, false, T, N>(tiles, x, out, |g, b, x| {
+        unsigned::<T, N, 4>(
+            x,
+            |t, c| weight::<PLANES>(planes[t], b, c, || lookup(&MXFP4_RAISED, nibbles_32(g[t], 8, c))),
             |_, _| _mm256_set1_epi16(1),
         )
     }, |g| e8m0_halves(part(g, 0)));
-    q4_k: |tiles, x, out| {
-        with_mins::<1152, 8, T, N>(tiles, x, out, |g, j, c| q4_k_weights(g, j, c))
+
+    q4_k, expand_q4_k, 1152, 8, |g, j, c| q4_k_weights(g, j, c),
+    |tiles, planes, x, out| {
+        with_mins::<1152, 8, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q4_k_weights(g, j, c))
     };
-    q5_k: |tiles, x, out| {
-        with_mins::<1408, 4, T, N>(tiles, x, out, |g, j, c| q5_k_weights(g, j, c))
+
+    q5_k, expand_q5_k, 1408, 8, |g, j, c| q5_k_weights(g, j, c),
+    |tiles, planes, x, out| {
+        with_mins::<1408, 4, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q5_k_weights(g, j, c))
     };
-    q6_k: |tiles, x, out| q6_k_dots(tiles, x, out);
+
+    q6_k, expand_q6_k, 1680, 8, |g, j, c| q6_k_weights(g, j, c),
+    |tiles, planes, x, out| q6_k_dots::<PLANES, T, N>(tiles, planes, x, out);
+}
+
+/// Vector `c` of a block of 32 with five bits, whose high bits begin at `at`.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn five_bits(group: &[u8], at: usize, c: usize) -> __m256i {
+    _mm256_or_si256(nibbles_32(group, at + 32, c), fifth(vector(group, at), c))
 }
 
 /// Dots over blocks of 256 with 8-bit scales per 16 and weights that are 32 too high.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn q6_k_dots<const T: usize, const N: usize>(
+fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     let tiles = groups::<1680, T>(tiles);
@@ -351,7 +440,7 @@ fn q6_k_dots<const T: usize, const N: usize>(
                 |t: usize, i: usize| _mm256_and_si256(q6_k_scales(group[t], 2 * j + i), low);
             let sums = unsigned::<T, N, 2>(
                 quants(&x, at),
-                |t, c| q6_k_weights(group[t], j, c),
+                |t, c| weight::<PLANES>(planes[t], at, c, || q6_k_weights(group[t], j, c)),
                 |t, c| twice(scale(t, c / 4)),
             );
             for t in 0..T {

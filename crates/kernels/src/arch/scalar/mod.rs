@@ -8,7 +8,7 @@ pub(crate) mod float;
 pub(crate) mod quantize;
 pub(crate) mod tiles;
 
-use super::{Isa, Kernels, by_positions, integer_table};
+use super::{Isa, Kernels, by_positions, integer_table, tile_dots};
 
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
@@ -25,7 +25,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     quantize: |x, out| quantize::blocks(x, out),
     integer: integer_table!(tiles),
     decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
-    floats: by_positions!(FloatDots, tiles::floats),
+    floats: by_positions!(tiles::floats),
     weigh_one: float::weigh,
     weigh_four: float::weigh,
 };

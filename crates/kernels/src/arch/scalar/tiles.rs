@@ -10,6 +10,7 @@ use super::decode::{
     scales_and_mins,
 };
 use crate::activations::Blocks;
+use crate::arch::Plane;
 use crate::format::Format;
 use crate::half::{bf16_to_f32, f16_to_f32};
 use crate::tile::{TILE_ROWS, unpack_block};
@@ -29,7 +30,7 @@ fn lanes<const BYTES: usize>(format: Format, group: &[u8]) -> [[u8; BYTES]; TILE
     })
 }
 
-fn dot(weights: &Quants, x: Blocks<'_>, block: usize) -> i32 {
+fn dot(weights: &Quants, x: &Blocks<'_>, block: usize) -> i32 {
     let x = &x.quants[block * 32..block * 32 + 32];
     weights.iter().zip(x).map(|(w, x)| w * i32::from(*x)).sum()
 }
@@ -51,7 +52,7 @@ fn each<const T: usize, const N: usize>(
 fn per_32<const BYTES: usize, const MIN: bool, const T: usize, const N: usize>(
     format: Format,
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; TILE_ROWS]; N]; T],
     unpack: impl Fn(&[u8; BYTES]) -> (Quants, f32, f32),
 ) {
@@ -61,7 +62,7 @@ fn per_32<const BYTES: usize, const MIN: bool, const T: usize, const N: usize>(
                 let (quants, scale, min) = unpack(block);
                 for p in 0..N {
                     let acc = &mut out[p][lane];
-                    let sum = dot(&quants, x[p], b) as f32;
+                    let sum = dot(&quants, &x[p], b) as f32;
                     *acc = sum.mul_add(scale * x[p].scales[b], *acc);
                     if MIN {
                         *acc = min.mul_add(x[p].scaled_sums[b], *acc);
@@ -80,9 +81,10 @@ fn lookup(q: [u8; 32], table: &[i8; 16]) -> Quants {
     q.map(|q| i32::from(table[usize::from(q)]))
 }
 
-pub(super) fn q4_0<const T: usize, const N: usize>(
+pub(super) fn q4_0<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<18, false, T, N>(Format::Q4_0, tiles, x, out, |b| {
@@ -90,9 +92,10 @@ pub(super) fn q4_0<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn q4_1<const T: usize, const N: usize>(
+pub(super) fn q4_1<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<20, true, T, N>(Format::Q4_1, tiles, x, out, |b| {
@@ -100,9 +103,10 @@ pub(super) fn q4_1<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn q5_0<const T: usize, const N: usize>(
+pub(super) fn q5_0<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<22, false, T, N>(Format::Q5_0, tiles, x, out, |b| {
@@ -111,9 +115,10 @@ pub(super) fn q5_0<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn q5_1<const T: usize, const N: usize>(
+pub(super) fn q5_1<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<24, true, T, N>(Format::Q5_1, tiles, x, out, |b| {
@@ -122,9 +127,10 @@ pub(super) fn q5_1<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn q8_0<const T: usize, const N: usize>(
+pub(super) fn q8_0<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<34, false, T, N>(Format::Q8_0, tiles, x, out, |b| {
@@ -133,9 +139,10 @@ pub(super) fn q8_0<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn iq4_nl<const T: usize, const N: usize>(
+pub(super) fn iq4_nl<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<18, false, T, N>(Format::Iq4Nl, tiles, x, out, |b| {
@@ -143,9 +150,10 @@ pub(super) fn iq4_nl<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn mxfp4<const T: usize, const N: usize>(
+pub(super) fn mxfp4<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     per_32::<17, false, T, N>(Format::Mxfp4, tiles, x, out, |b| {
@@ -161,7 +169,7 @@ pub(super) fn mxfp4<const T: usize, const N: usize>(
 fn with_mins<const BYTES: usize, const T: usize, const N: usize>(
     format: Format,
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; TILE_ROWS]; N]; T],
     quant: impl Fn(&[u8; BYTES], usize, usize) -> u8,
 ) {
@@ -175,7 +183,7 @@ fn with_mins<const BYTES: usize, const T: usize, const N: usize>(
                     for j in 0..8 {
                         let at = b * 8 + j;
                         let quants = std::array::from_fn(|i| i32::from(quant(block, j, i)));
-                        let sum = i32::from(scales[j]) * dot(&quants, x[p], at);
+                        let sum = i32::from(scales[j]) * dot(&quants, &x[p], at);
                         products = (sum as f32).mul_add(x[p].scales[at], products);
                         minima = f32::from(mins[j]).mul_add(x[p].scaled_sums[at], minima);
                     }
@@ -188,9 +196,10 @@ fn with_mins<const BYTES: usize, const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn q4_k<const T: usize, const N: usize>(
+pub(super) fn q4_k<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     with_mins::<144, T, N>(Format::Q4K, tiles, x, out, |b, sub, i| {
@@ -198,17 +207,19 @@ pub(super) fn q4_k<const T: usize, const N: usize>(
     });
 }
 
-pub(super) fn q5_k<const T: usize, const N: usize>(
+pub(super) fn q5_k<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     with_mins::<176, T, N>(Format::Q5K, tiles, x, out, q5_k_quant);
 }
 
-pub(super) fn q6_k<const T: usize, const N: usize>(
+pub(super) fn q6_k<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    x: [Blocks<'_>; N],
+    _planes: [&[Plane]; T],
+    x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
 ) {
     each(tiles, out, |tile, out| {
@@ -223,7 +234,7 @@ pub(super) fn q6_k<const T: usize, const N: usize>(
                             let scale = i32::from(block[192 + j * 2 + i / 16] as i8);
                             scale * (i32::from(q6_k_quant(block, j, i)) - 32)
                         });
-                        let sum = dot(&quants, x[p], at) as f32;
+                        let sum = dot(&quants, &x[p], at) as f32;
                         products = sum.mul_add(x[p].scales[at], products);
                     }
                     let acc = &mut out[p][lane];
@@ -233,6 +244,15 @@ pub(super) fn q6_k<const T: usize, const N: usize>(
         }
     });
 }
+
+/// Planes are a way to be fast, which this set is not: its dots look at the tiles.
+pub(super) fn expand(_: &[u8], _: &mut [Plane]) {}
+
+pub(super) use {
+    expand as expand_q4_0, expand as expand_q4_1, expand as expand_q5_0, expand as expand_q5_1,
+    expand as expand_q8_0, expand as expand_iq4_nl, expand as expand_mxfp4, expand as expand_q4_k,
+    expand as expand_q5_k, expand as expand_q6_k,
+};
 
 /// Decodes some groups of eight blocks to `out`, one entry per column.
 #[inline(always)]
