@@ -148,7 +148,6 @@ pub struct Kernels {
     isa: Isa,
     decode: Decode,
     dot: fn(&[f32], &[f32]) -> f32,
-    dot4: fn(&[f32], [&[f32]; 4]) -> [f32; 4],
     axpy: fn(f32, &[f32], &mut [f32]),
     exp_in_place: fn(&mut [f32]),
     softmax_in_place: fn(&mut [f32]),
@@ -211,16 +210,6 @@ impl Kernels {
     pub fn dot_f32(&self, a: &[f32], b: &[f32]) -> f32 {
         assert_eq!(a.len(), b.len(), "lengths of a dot");
         (self.dot)(a, b)
-    }
-
-    /// Four dots with one shared operand; each has the bits of [`Self::dot_f32`].
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn dot4_f32(&self, w: &[f32], x: [&[f32]; 4]) -> [f32; 4] {
-        assert!(x.iter().all(|x| x.len() == w.len()), "lengths of four dots");
-        (self.dot4)(w, x)
     }
 
     /// `y[i] += alpha * x[i]` with one rounding each.

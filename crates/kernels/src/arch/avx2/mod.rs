@@ -54,8 +54,7 @@ macro_rules! recompiled {
 static KERNELS: Kernels = Kernels {
     isa: Isa::Avx2,
     decode: decode::decode,
-    dot: |w, x| float::dot(w, [x])[0],
-    dot4: float::dot,
+    dot: float::dot,
     axpy: recompiled!(portable::axpy, |alpha: f32, x: &[f32], y: &mut [f32]|),
     exp_in_place: recompiled!(portable::exp_in_place, |x: &mut [f32]|),
     softmax_in_place: recompiled!(portable::softmax_in_place, |x: &mut [f32]|),

@@ -19,24 +19,22 @@ pub(crate) fn fold8(lanes: [f32; 8]) -> f32 {
 
 /// `out[p] = sum_k w[k] * x[p][k]`; all slices have one length.
 #[inline(always)]
-pub(crate) fn dot<const N: usize>(w: &[f32], x: [&[f32]; N]) -> [f32; N] {
-    std::array::from_fn(|p| {
-        let mut acc = [0f32; 16];
-        let (steps, rest) = w.as_chunks::<16>();
-        let (x_steps, x_rest) = x[p].as_chunks::<16>();
-        for (w, x) in steps.iter().zip(x_steps) {
-            for lane in 0..16 {
-                acc[lane] = w[lane].mul_add(x[lane], acc[lane]);
-            }
+pub(crate) fn dot(w: &[f32], x: &[f32]) -> f32 {
+    let mut acc = [0f32; 16];
+    let (steps, rest) = w.as_chunks::<16>();
+    let (x_steps, x_rest) = x.as_chunks::<16>();
+    for (w, x) in steps.iter().zip(x_steps) {
+        for lane in 0..16 {
+            acc[lane] = w[lane].mul_add(x[lane], acc[lane]);
         }
-        if !rest.is_empty() {
-            for lane in 0..16 {
-                let of = |s: &[f32]| s.get(lane).copied().unwrap_or(0.0);
-                acc[lane] = of(rest).mul_add(of(x_rest), acc[lane]);
-            }
+    }
+    if !rest.is_empty() {
+        for lane in 0..16 {
+            let of = |s: &[f32]| s.get(lane).copied().unwrap_or(0.0);
+            acc[lane] = of(rest).mul_add(of(x_rest), acc[lane]);
         }
-        fold8(std::array::from_fn(|lane| acc[lane] + acc[lane + 8]))
-    })
+    }
+    fold8(std::array::from_fn(|lane| acc[lane] + acc[lane + 8]))
 }
 
 /// `y[i] += alpha * x[i]`, fused.

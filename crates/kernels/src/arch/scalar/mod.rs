@@ -13,8 +13,7 @@ use super::{Isa, Kernels, by_positions, integer_table, tile_dots};
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
     decode: |format, bytes, out| decode::decode(format, bytes, out),
-    dot: |w, x| float::dot(w, [x])[0],
-    dot4: |w, x| float::dot(w, x),
+    dot: float::dot,
     axpy: |alpha, x, y| float::axpy(alpha, x, y),
     exp_in_place: |x| float::exp_in_place(x),
     softmax_in_place: |x| float::softmax_in_place(x),
