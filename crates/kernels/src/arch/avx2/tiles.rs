@@ -150,7 +150,7 @@ fn signed<const T: usize, const N: usize>(
 /// The whole groups of each tile.
 #[inline(always)]
 fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [&[[u8; GROUP]]; T] {
-    let mut out = [&tiles[0].as_chunks::<GROUP>().0[..]; T];
+    let mut out = [tiles[0].as_chunks::<GROUP>().0; T];
     for t in 1..T {
         out[t] = &tiles[t].as_chunks::<GROUP>().0[..out[0].len()];
     }
