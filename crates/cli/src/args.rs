@@ -307,6 +307,24 @@ pub(crate) struct SamplingArgs {
     pub(crate) stop: Vec<String>,
 }
 
+/// Where guesses at the coming tokens are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GuessArg {
+    /// What followed the same tokens earlier in the text
+    Lookup,
+}
+
+/// How tokens are run ahead.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SpeculationArgs {
+    /// Guess the coming tokens and run them together, while that is faster; the tokens stay the same
+    #[arg(long, value_enum, value_name = "SOURCE", conflicts_with = "draft")]
+    pub(crate) speculate: Option<GuessArg>,
+    /// Guess with this smaller model, whose tokenizer must be the same; the tokens stay the same
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) draft: Option<PathBuf>,
+}
+
 /// `larql run`
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -327,6 +345,8 @@ pub(crate) struct RunArgs {
     pub(crate) max_tokens: usize,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
     #[command(flatten)]
     pub(crate) arithmetic: FastByDefault,
 }
@@ -352,6 +372,8 @@ pub(crate) struct ChatArgs {
     pub(crate) max_tokens: usize,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
     #[command(flatten)]
     pub(crate) arithmetic: FastByDefault,
 }
@@ -466,6 +488,15 @@ pub(crate) struct BenchArgs {
         allow_negative_numbers = true
     )]
     pub(crate) repeats: usize,
+    /// Sequences that are also decoded together, each with a prompt of its own; 1 is no batch
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = numbers::sequences,
+        allow_negative_numbers = true
+    )]
+    pub(crate) batch: usize,
     #[command(flatten)]
     pub(crate) arithmetic: FastByDefault,
 }

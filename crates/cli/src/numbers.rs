@@ -16,6 +16,17 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Sequences that run together: each has keys and values of its own, and more than these fill no pass better.
+const SEQUENCES_MAX: usize = 256;
+
+/// A number of sequences that run together.
+pub(crate) fn sequences(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=SEQUENCES_MAX).contains(&n) => Ok(n),
+        Ok(_) | Err(_) => Err(format!("expected a whole number from 1 to {SEQUENCES_MAX}")),
+    }
+}
+
 /// The seed of a random generator.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse()

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use larql_engine::Runtime;
+use larql_engine::{OperatorClass, Runtime};
 use larql_models::ModelSpec;
 use larql_models::spec::Ffn;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
@@ -416,7 +416,7 @@ fn embedding_matches(
         );
         let mut dots = Vec::new();
         for ffn in model.ffns(layer) {
-            runtime.project(&normed, 1, &mut [(ffn.gate, &mut dots)]);
+            runtime.project(OperatorClass::Ffn, &normed, 1, &mut [(ffn.gate, &mut dots)]);
             let first = u32::try_from(ffn.first_feature).expect("features are u32");
             best.extend(
                 (first..)

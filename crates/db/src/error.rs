@@ -55,6 +55,22 @@ pub enum DbError {
         /// Index of the repeat.
         repeat: usize,
     },
+    /// A sequence that was decoded with others got other tokens than alone.
+    #[error("sequence {sequence} of a batch of {n_sequences} got other tokens than alone")]
+    BatchDiffers {
+        /// Index of the sequence.
+        sequence: usize,
+        /// Sequences decoded together.
+        n_sequences: usize,
+    },
+    /// No memory to measure the read bandwidth with.
+    #[error("no memory to measure the read bandwidth with ({n_bytes} bytes): {source}")]
+    ProbeMemory {
+        /// What was asked for.
+        n_bytes: usize,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// Nothing there.
     #[error("{path}: no such file or folder")]
     NotFound {

@@ -8,9 +8,11 @@ use serde::Serialize;
 
 use crate::database::Database;
 use crate::error::DbError;
+use crate::speculate::steps::Steps;
+use crate::speculate::{SpeculationReport, Speculator};
 
 /// Prompt tokens per forward pass, so that a long prompt can be interrupted and its buffers stay small.
-const PROMPT_CHUNK: usize = 256;
+pub(crate) const PROMPT_CHUNK: usize = 256;
 
 /// How to continue a prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +48,14 @@ pub struct Generated {
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub finish_reason: FinishReason,
+    /// What became of drafts, if any were to be made.
+    pub speculation: Option<SpeculationReport>,
 }
 
-/// Continues `prompt` after what `states` remembers, handing out text as it becomes final.
+/// Continues `prompt` after what `state` remembers, handing out text as it becomes final.
+///
+/// The tokens are the same with any `speculator`, at any temperature. Afterwards the state has run some of them, from the
+/// first on: all but the last, or fewer where a model with running states had to go back.
 ///
 /// # Errors
 /// If the prompt is empty or too long, an option is out of range, or the run fails or is interrupted.
@@ -58,6 +65,7 @@ pub fn generate(
     state: &mut SequenceState,
     prompt: &[u32],
     options: &GenerateOptions,
+    speculator: &mut Speculator<'_>,
     on_text: &mut dyn FnMut(&str),
 ) -> Result<Generated, DbError> {
     let (model, tokenizer) = (db.model()?, db.tokenizer()?);
@@ -65,12 +73,15 @@ pub fn generate(
     let mut text = Held::new(&options.stop);
     let mut stream = tokenizer.stream();
     let mut tokens = Vec::new();
-    let mut logits = prefill(db, runtime, state, prompt)?;
+    let n_before = state.n_positions();
+    speculator.begin(model, runtime, n_before, prompt, options.max_tokens)?;
+    let logits = prefill(db, runtime, state, prompt)?;
+    let mut steps = Steps::new(model, tokenizer, speculator, logits);
     let mut finish_reason = loop {
         if tokens.len() >= options.max_tokens {
             break FinishReason::Length;
         }
-        let next = sampler.sample(&logits)?;
+        let next = sampler.sample(steps.logits())?;
         if tokenizer.is_stop(next) {
             break FinishReason::Stop;
         }
@@ -80,24 +91,17 @@ pub fn generate(
         {
             break FinishReason::StopText;
         }
-        if tokens.len() == options.max_tokens {
+        let n_left = options.max_tokens - tokens.len();
+        if n_left == 0 {
             continue;
         }
-        let input = SequenceInput {
-            tokens: &[next],
-            logits: WantedLogits::Last,
-        };
-        match forward(model, runtime, &[input], std::slice::from_mut(state), None) {
-            Ok(next_logits) => {
-                logits = next_logits
-                    .last(0)
-                    .expect("the last logits were asked for")
-                    .to_vec()
-            }
+        match steps.step(runtime, state, next, &sampler, n_left) {
+            Ok(()) => {}
             Err(EngineError::ContextFull { .. }) => break FinishReason::Context,
             Err(error) => return Err(error.into()),
         }
     };
+    steps.finish(state)?;
     if !text.is_stopped() {
         let tail = stream.flush();
         if text.push(&tail, on_text) {
@@ -110,6 +114,7 @@ pub fn generate(
         text: text.finish(),
         tokens,
         finish_reason,
+        speculation: speculator.report(),
     })
 }
 

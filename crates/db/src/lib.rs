@@ -24,6 +24,7 @@ pub mod relations;
 pub mod rows;
 pub mod score;
 pub mod session;
+pub mod speculate;
 pub mod token;
 pub mod walk;
 

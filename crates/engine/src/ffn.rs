@@ -10,6 +10,7 @@ use larql_models::spec::{FfnPart, MoeSpec, RouterInput, RouterScore, RouterSelec
 use crate::activation;
 use crate::error::EngineError;
 use crate::layers::{DenseFfn, Ffn, Moe};
+use crate::ledger::{Charge, OperatorClass};
 use crate::pass::{Pass, add_bias, norm_chunks, sigmoid, visit, wants};
 use crate::tap::TapPoint;
 
@@ -86,8 +87,12 @@ impl Pass<'_, '_> {
         )?;
         let shared = moe.shared_router.as_ref().map(|router| {
             let mut gate = Vec::new();
-            self.runtime
-                .project(experts_in, n, &mut [(router, &mut gate)]);
+            self.runtime.project(
+                OperatorClass::Ffn,
+                experts_in,
+                n,
+                &mut [(router, &mut gate)],
+            );
             gate.iter()
                 .map(|x| sigmoid(*x))
                 .enumerate()
@@ -169,13 +174,13 @@ impl Pass<'_, '_> {
         match &ffn.gate {
             Some(gate) => {
                 let mut jobs = [(gate, &mut share.gate), (&ffn.up, &mut share.up)];
-                self.runtime.project(x, n, &mut jobs);
+                self.runtime.project(OperatorClass::Ffn, x, n, &mut jobs);
                 add_bias(&mut share.gate, ffn.gate_bias.as_deref());
                 add_bias(&mut share.up, ffn.up_bias.as_deref());
             }
             None => {
                 self.runtime
-                    .project(x, n, &mut [(&ffn.up, &mut share.gate)]);
+                    .project(OperatorClass::Ffn, x, n, &mut [(&ffn.up, &mut share.gate)]);
                 add_bias(&mut share.gate, ffn.up_bias.as_deref());
                 share.up.clear();
             }
@@ -190,21 +195,27 @@ impl Pass<'_, '_> {
             let d_mlp = share.ffn.up.rows();
             let (spec, rows, up) = (share.ffn.spec, share.rows.as_deref(), &share.up);
             let ones = vec![1.0; if up.is_empty() { d_mlp } else { 0 }];
-            self.runtime
-                .team
-                .chunks_mut(&mut share.gate, d_mlp, |row, gate| {
-                    if let Some(cutoff) = spec.gate_cutoff {
-                        activation::cut_off(gate, cutoff);
-                    }
-                    let up = match up.is_empty() {
-                        true => ones.as_slice(),
-                        false => &up[row * d_mlp..][..d_mlp],
-                    };
-                    activation::gated(kernels, spec.activation, gate, up);
-                    if let Some(rows) = rows {
-                        gate.iter_mut().for_each(|x| *x *= rows[row].1);
-                    }
-                });
+            self.runtime.within(OperatorClass::Ffn, |runtime| {
+                // The gate is read and written.
+                let n_values = 2 * share.gate.len() + up.len();
+                let slabs = runtime.n_threads().min(share.gate.len() / d_mlp);
+                runtime.charge(OperatorClass::Ffn, || Charge::elementwise(n_values, slabs));
+                runtime
+                    .team
+                    .chunks_mut(&mut share.gate, d_mlp, |row, gate| {
+                        if let Some(cutoff) = spec.gate_cutoff {
+                            activation::cut_off(gate, cutoff);
+                        }
+                        let up = match up.is_empty() {
+                            true => ones.as_slice(),
+                            false => &up[row * d_mlp..][..d_mlp],
+                        };
+                        activation::gated(kernels, spec.activation, gate, up);
+                        if let Some(rows) = rows {
+                            gate.iter_mut().for_each(|x| *x *= rows[row].1);
+                        }
+                    });
+            });
         }
         self.visit_features(TapPoint::MlpPost, idx, ffn, shares, 0.0)
     }
@@ -256,7 +267,7 @@ impl Pass<'_, '_> {
         let ffn = share.ffn;
         let n = share.gate.len() / ffn.up.rows();
         self.runtime
-            .project(&share.gate, n, &mut [(&ffn.down, out)]);
+            .project(OperatorClass::Ffn, &share.gate, n, &mut [(&ffn.down, out)]);
         let Some(bias) = ffn.down_bias.as_deref() else {
             return;
         };
@@ -275,12 +286,20 @@ impl Pass<'_, '_> {
                 let mut scaled = vec![0.0; resid.len()];
                 self.norm_rows(norm, resid, d_model, &mut scaled);
                 scaled.iter_mut().for_each(|x| *x *= multiplier);
-                self.runtime
-                    .project(&scaled, n, &mut [(&moe.router, &mut logits)]);
+                self.runtime.project(
+                    OperatorClass::Ffn,
+                    &scaled,
+                    n,
+                    &mut [(&moe.router, &mut logits)],
+                );
             }
             (RouterInput::FfnInput | RouterInput::Scaled { .. }, _) => {
-                self.runtime
-                    .project(input, n, &mut [(&moe.router, &mut logits)]);
+                self.runtime.project(
+                    OperatorClass::Ffn,
+                    input,
+                    n,
+                    &mut [(&moe.router, &mut logits)],
+                );
             }
         }
         add_bias(&mut logits, moe.router_bias.as_deref());

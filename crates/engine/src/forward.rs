@@ -6,6 +6,7 @@
 
 use crate::error::EngineError;
 use crate::layers::{Block, Layer, Mixer, Norm};
+use crate::ledger::OperatorClass;
 use crate::model::Model;
 use crate::pass::{Pass, add, add_bias, apply_norm, norm_chunks, visit};
 use crate::rope::POSITIONS_MAX;
@@ -73,7 +74,10 @@ pub fn forward(
 ) -> Result<Logits, EngineError> {
     let rows = check(model, batch, states)?;
     let snapshots: Vec<Snapshot> = states.iter().map(SequenceState::snapshot).collect();
-    let result = Pass::new(model, runtime, rows, tap).run(batch, states);
+    let result = runtime.measured(|runtime| {
+        runtime.count_pass();
+        Pass::new(model, runtime, rows, tap).run(batch, states)
+    });
     match &result {
         Ok(_) => {
             for (state, input) in states.iter_mut().zip(batch) {
@@ -364,6 +368,7 @@ impl Pass<'_, '_> {
         )?;
         let mut values = Vec::new();
         self.runtime.project(
+            OperatorClass::Head,
             &normed,
             wanted.len(),
             &mut [(self.model.unembedding(), &mut values)],

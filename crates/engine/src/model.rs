@@ -231,13 +231,23 @@ impl Ffn {
             .map(DenseFfn::n_bytes)
             .sum();
         let (active, all) = (moe.spec.n_active as usize, moe.spec.n_experts as usize);
-        experts / all * active + always + moe.router.n_bytes()
+        let shared_router = moe.shared_router.as_ref().map_or(0, Matrix::n_bytes);
+        experts / all * active + always + moe.router.n_bytes() + shared_router
     }
 }
 
 impl Layer {
     fn n_bytes(&self) -> usize {
-        self.mixer.n_bytes() + self.ffn.n_bytes()
+        let laurel = self.laurel.iter().flat_map(|l| [&l.left, &l.right]);
+        let per_layer = self.per_layer.iter().flat_map(|p| [&p.gate, &p.up]);
+        // The streams are mixed before the layer and after it.
+        let altup = self.altup.iter().flat_map(|altup| [&altup.router; 2]);
+        let beside: usize = laurel
+            .chain(per_layer)
+            .chain(altup)
+            .map(Matrix::n_bytes)
+            .sum();
+        self.mixer.n_bytes() + self.ffn.n_bytes() + beside
     }
 }
 

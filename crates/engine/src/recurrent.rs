@@ -9,6 +9,7 @@ use larql_kernels::Kernels;
 
 use crate::error::EngineError;
 use crate::layers::{GatedDelta, Kda, Recurrent};
+use crate::ledger::{Charge, OperatorClass};
 use crate::model::Matrix;
 use crate::pass::{Pass, norm_chunks, sigmoid, visit};
 use crate::state::SequenceState;
@@ -88,7 +89,8 @@ impl Pass<'_, '_> {
         };
         let (mut decay, mut gate, n) = (Vec::new(), Vec::new(), self.rows.len());
         let mut jobs = [(&delta.decay, &mut decay), (&delta.out_gate, &mut gate)];
-        self.runtime.project(&self.normed, n, &mut jobs);
+        self.runtime
+            .project(OperatorClass::Recurrent, &self.normed, n, &mut jobs);
         decay_factors(&delta.common, &mut decay, 1);
         gate.iter_mut().for_each(|x| *x *= sigmoid(*x));
         self.recur(idx, &delta.common, shape, &decay, &gate, states)
@@ -96,9 +98,14 @@ impl Pass<'_, '_> {
 
     fn low_rank(&mut self, (down, up): &(Matrix, Matrix)) -> Vec<f32> {
         let (mut latent, mut out, n) = (Vec::new(), Vec::new(), self.rows.len());
+        self.runtime.project(
+            OperatorClass::Recurrent,
+            &self.normed,
+            n,
+            &mut [(down, &mut latent)],
+        );
         self.runtime
-            .project(&self.normed, n, &mut [(down, &mut latent)]);
-        self.runtime.project(&latent, n, &mut [(up, &mut out)]);
+            .project(OperatorClass::Recurrent, &latent, n, &mut [(up, &mut out)]);
         out
     }
 
@@ -115,6 +122,7 @@ impl Pass<'_, '_> {
         let value_width = shape.n_heads * shape.d_value;
         let mut beta = Vec::new();
         self.runtime.project(
+            OperatorClass::Recurrent,
             &self.normed,
             n,
             &mut [
@@ -125,23 +133,31 @@ impl Pass<'_, '_> {
             ],
         );
         beta.iter_mut().for_each(|x| *x = sigmoid(*x));
-        for (part, values) in [&mut self.q, &mut self.k, &mut self.v]
-            .into_iter()
-            .enumerate()
-        {
-            let mut first = 0;
-            for (sequence, count) in runs(&self.rows) {
-                let tail = &mut states[sequence].recurrent(idx).conv[part];
-                let width = values.len() / n;
-                convolve(
-                    &common.conv[part],
-                    &mut values[first * width..][..count * width],
-                    tail,
-                    width,
-                );
-                first += count;
+        self.runtime.within(OperatorClass::Recurrent, |runtime| {
+            let mut n_values = 0;
+            for (part, values) in [&mut self.q, &mut self.k, &mut self.v]
+                .into_iter()
+                .enumerate()
+            {
+                // Read and written.
+                n_values += 2 * values.len();
+                let mut first = 0;
+                for (sequence, count) in runs(&self.rows) {
+                    let tail = &mut states[sequence].recurrent(idx).conv[part];
+                    let width = values.len() / n;
+                    convolve(
+                        &common.conv[part],
+                        &mut values[first * width..][..count * width],
+                        tail,
+                        width,
+                    );
+                    first += count;
+                }
             }
-        }
+            runtime.charge(OperatorClass::Recurrent, || {
+                Charge::elementwise(n_values, 1)
+            });
+        });
         normalize(
             &mut self.q,
             shape.d_key,
@@ -185,15 +201,18 @@ impl Pass<'_, '_> {
                     out: vec![0.0; count * shape.d_value],
                 })
                 .collect();
-            self.runtime.team.chunks_mut(&mut heads, 1, |head, work| {
-                step_head(
-                    kernels,
-                    &shape,
-                    &drive,
-                    head,
-                    first..first + count,
-                    &mut work[0],
-                );
+            self.runtime.within(OperatorClass::Recurrent, |runtime| {
+                let slabs = runtime.n_threads().min(heads.len());
+                runtime.charge(OperatorClass::Recurrent, || {
+                    let n_values = shape.n_heads * shape.d_key * shape.d_value;
+                    // Queries, keys and decays of a head, and its values and outputs.
+                    let per_head = 2 * shape.d_key + shape.n_decays + 2 * shape.d_value;
+                    Charge::recurrence(count, n_values, shape.n_heads * per_head, slabs)
+                });
+                runtime.team.chunks_mut(&mut heads, 1, |head, work| {
+                    let rows = first..first + count;
+                    step_head(kernels, &shape, &drive, head, rows, &mut work[0]);
+                });
             });
             for (head, work) in heads.iter().enumerate() {
                 for (i, out) in work.out.chunks_exact(shape.d_value).enumerate() {
@@ -213,8 +232,12 @@ impl Pass<'_, '_> {
             &mut self.z,
             value_width,
         )?;
-        self.runtime
-            .project(&self.z, n, &mut [(&common.o, &mut self.branch)]);
+        self.runtime.project(
+            OperatorClass::Recurrent,
+            &self.z,
+            n,
+            &mut [(&common.o, &mut self.branch)],
+        );
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use larql_kernels::{Activations, Arithmetic, Kernels, LinearJob, Team, linear};
 
 use crate::attention::Group;
 use crate::error::EngineError;
+use crate::ledger::{Charge, Ledger, OperatorClass};
 use crate::model::Matrix;
 
 /// Which arithmetic a run uses; printed with every result that depends on it.
@@ -61,6 +62,8 @@ pub struct Runtime {
     activations: Activations,
     /// Room for the work of attention, kept from pass to pass.
     pub(crate) groups: Vec<Group>,
+    /// The account of what runs, where somebody keeps one.
+    pub(crate) ledger: Option<Ledger>,
 }
 
 impl Runtime {
@@ -73,6 +76,7 @@ impl Runtime {
             interrupt,
             activations: Activations::new(),
             groups: Vec::new(),
+            ledger: None,
         }
     }
 
@@ -109,10 +113,34 @@ impl Runtime {
         }
     }
 
-    /// `out[p, r] = sum_k w[r, k] * x[p, k]` for each matrix, all reading the same `x` (`[n_pos, cols]`).
-    pub fn project(&mut self, x: &[f32], n_pos: usize, outputs: &mut [(&Matrix, &mut Vec<f32>)]) {
+    /// `out[p, r] = sum_k w[r, k] * x[p, k]` for each matrix, all reading the same `x` (`[n_pos, cols]`), on the account of
+    /// `class`.
+    pub fn project(
+        &mut self,
+        class: OperatorClass,
+        x: &[f32],
+        n_pos: usize,
+        outputs: &mut [(&Matrix, &mut Vec<f32>)],
+    ) {
+        self.within(class, |runtime| {
+            let slabs = runtime.run_projection(x, n_pos, outputs);
+            let profile = runtime.profile;
+            runtime.charge(class, || {
+                let matrices = outputs.iter().map(|(matrix, _)| *matrix);
+                Charge::projection(profile, n_pos, matrices, slabs)
+            });
+        });
+    }
+
+    /// Computes the outputs; returns in how many pieces.
+    fn run_projection(
+        &mut self,
+        x: &[f32],
+        n_pos: usize,
+        outputs: &mut [(&Matrix, &mut Vec<f32>)],
+    ) -> usize {
         let Some((first, _)) = outputs.first() else {
-            return;
+            return 0;
         };
         let arithmetic = match self.profile {
             Profile::Exact => Arithmetic::Exact,
@@ -136,6 +164,6 @@ impl Runtime {
                 }
             })
             .collect();
-        linear(&mut self.team, self.kernels, &self.activations, &mut jobs);
+        linear(&mut self.team, self.kernels, &self.activations, &mut jobs)
     }
 }

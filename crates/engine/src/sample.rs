@@ -2,6 +2,12 @@
 //!
 //! Temperature 0 is greedy and ignores the seed. Otherwise the order is temperature, top-k, top-p, min-p, draw; the draw
 //! comes from a counter-based generator, so a seed gives the same tokens on every run.
+//!
+//! The draw is a race: token `i` with weight `w_i` arrives at `-ln(u_i) / w_i`, the first one is taken, which it is with
+//! probability `w_i / sum w` (the Gumbel-max trick in another form). The `u_i` depend on the seed, on how many tokens were
+//! drawn before, and on `i`, on nothing else. So two distributions at total variation distance `d` draw the same token with
+//! probability `(1 - d) / (1 + d)` or more (Daliri et al. 2024, arXiv:2408.07978), which is what speculative decoding lives
+//! on: one model's guess at another's draw.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -38,7 +44,10 @@ impl SamplingOptions {
 }
 
 /// Draws tokens, one after another.
-#[derive(Debug)]
+///
+/// Each token takes one step of the seed's stream, whatever the logits are: a copy that is given a guess at the logits to
+/// come draws with the very numbers that the tokens to come will be drawn with.
+#[derive(Debug, Clone)]
 pub struct Sampler {
     options: SamplingOptions,
     rng: ChaCha8Rng,
@@ -86,22 +95,17 @@ impl Sampler {
         if self.options.temperature == 0.0 {
             return Ok(argmax(logits));
         }
+        let step = self.rng.next_u64();
         let kept = self.keep(logits);
-        let total: f64 = kept.iter().map(|(_, p)| p).sum();
-        let mut target = self.unit() * total;
-        for (id, p) in &kept {
-            target -= p;
-            if target < 0.0 {
-                return Ok(*id);
-            }
-        }
-        Ok(kept
-            .last()
-            .expect("at least the most likely token is kept")
-            .0)
+        let arrivals = kept
+            .iter()
+            .map(|(id, weight)| (*id, arrival(step, *id, *weight)));
+        let first = arrivals.min_by(|a, b| a.1.total_cmp(&b.1));
+        // An infinite logit leaves no finite weight: it is the most likely.
+        Ok(first.map_or_else(|| argmax(logits), |(id, _)| id))
     }
 
-    /// Tokens that may be drawn, most likely first, with their weights.
+    /// Tokens that may be drawn, with their weights; that of the most likely is 1.
     fn keep(&self, logits: &[f32]) -> Vec<(u32, f64)> {
         let options = self.options;
         let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
@@ -115,11 +119,15 @@ impl Sampler {
             })
             .filter(|(_, p)| *p > 0.0)
             .collect();
-        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        if let Some(k) = options.top_k {
+        let order = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if let Some(k) = options.top_k
+            && k < kept.len()
+        {
+            kept.select_nth_unstable_by(k, order);
             kept.truncate(k);
         }
         if options.top_p < 1.0 {
+            kept.sort_by(order);
             let total: f64 = kept.iter().map(|(_, p)| p).sum();
             let mut mass = 0.0;
             let crossing = kept.iter().position(|(_, p)| {
@@ -128,15 +136,26 @@ impl Sampler {
             });
             kept.truncate(crossing.map_or(kept.len(), |last| last + 1));
         }
-        let floor = f64::from(options.min_p) * kept[0].1;
+        let floor = f64::from(options.min_p);
         kept.retain(|(_, p)| *p >= floor);
         kept
     }
+}
 
-    /// A number in `[0, 1)` with 53 random bits.
-    fn unit(&mut self) -> f64 {
-        (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// When a token arrives in the race of a step.
+fn arrival(step: u64, id: u32, weight: f64) -> f64 {
+    // SplitMix64 (Steele et al. 2014): the `id`-th number of the stream that begins at `step`.
+    let mut z = step.wrapping_add(
+        u64::from(id)
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    );
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    // A number in (0, 1] with 53 random bits.
+    let unit = ((z >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    -unit.ln() / weight
 }
 
 /// Index of the largest logit; the first of equals.
@@ -290,6 +309,72 @@ mod tests {
         // The two best hold 0.52 of the mass: the second crosses 0.4.
         assert_eq!(seen(SamplingOptions { top_p: 0.4, ..base }), [1, 3]);
         assert_eq!(seen(SamplingOptions { min_p: 0.7, ..base }), [1, 3, 4]);
+    }
+
+    /// How often two samplers with the same numbers draw the same token of two distributions, and their distance.
+    fn agreement(a: &[f32], b: &[f32], n: u64) -> (f64, f64) {
+        let draw = |logits: &[f32], seed| {
+            let options = SamplingOptions {
+                temperature: 1.0,
+                seed,
+                ..SamplingOptions::GREEDY
+            };
+            Sampler::new(options).unwrap().sample(logits).unwrap()
+        };
+        let n_same = (0..n)
+            .filter(|seed| draw(a, *seed) == draw(b, *seed))
+            .count();
+        let (p, q) = (log_softmax(a), log_softmax(b));
+        let distance = p.iter().zip(&q).map(|(p, q)| (p.exp() - q.exp()).abs());
+        (n_same as f64 / n as f64, distance.sum::<f64>() / 2.0)
+    }
+
+    #[test]
+    fn alike_distributions_draw_alike() {
+        // Flat ones, in which the order of the tokens says little, and steep ones.
+        for steepness in [0.2f32, 4.0] {
+            let logits = |salt: u32| -> Vec<f32> {
+                let noise = |i: u32| ((i * 7919 + salt * 104_729) % 97) as f32 / 97.0;
+                (0..37)
+                    .map(|i| steepness * noise(i) + 0.3 * noise(i + salt))
+                    .collect()
+            };
+            let (same, distance) = agreement(&logits(0), &logits(1), 4000);
+            let (bound, sigma) = ((1.0 - distance) / (1.0 + distance), 0.5 / 4000f64.sqrt());
+            assert!(
+                distance > 0.02 && same >= bound - 5.0 * sigma,
+                "{same} of distance {distance}, expected {bound}"
+            );
+            assert!(
+                same <= 1.0 - distance + 5.0 * sigma,
+                "{same} is more than can be"
+            );
+        }
+    }
+
+    #[test]
+    fn a_copy_draws_the_same_numbers() {
+        let mut sampler = Sampler::new(SamplingOptions {
+            temperature: 2.0,
+            seed: 9,
+            ..SamplingOptions::GREEDY
+        })
+        .unwrap();
+        sampler.sample(&LOGITS).unwrap();
+        let mut copy = sampler.clone();
+        let ahead: Vec<u32> = (0..40).map(|_| copy.sample(&LOGITS).unwrap()).collect();
+        let then: Vec<u32> = (0..40).map(|_| sampler.sample(&LOGITS).unwrap()).collect();
+        assert_eq!(ahead, then);
+    }
+
+    #[test]
+    fn an_infinite_logit_is_taken() {
+        let mut sampler = Sampler::new(SamplingOptions {
+            temperature: 1.0,
+            ..SamplingOptions::GREEDY
+        })
+        .unwrap();
+        assert_eq!(sampler.sample(&[0.0, f32::INFINITY, 3.0]).unwrap(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use larql_models::spec::{KvSource, QkNorm};
 use crate::attention::{Heads, attend};
 use crate::error::EngineError;
 use crate::layers::{Attention, Mla};
+use crate::ledger::{Charge, OperatorClass};
 use crate::pass::{Pass, add_bias, norm_chunks, sigmoid, visit};
 use crate::state::SequenceState;
 use crate::tap::TapPoint;
@@ -27,7 +28,8 @@ impl Pass<'_, '_> {
         jobs.extend(attention.k.as_ref().map(|k| (k, &mut self.k)));
         jobs.extend(attention.v.as_ref().map(|v| (v, &mut self.v)));
         jobs.extend(attention.gate.as_ref().map(|gate| (gate, &mut self.gate)));
-        self.runtime.project(&self.normed, n, &mut jobs);
+        self.runtime
+            .project(OperatorClass::Attention, &self.normed, n, &mut jobs);
         add_bias(&mut self.q, attention.q_bias.as_deref());
         let chunk = |width| match spec.qk_norm {
             QkNorm::FullWidth(_) => width,
@@ -93,8 +95,12 @@ impl Pass<'_, '_> {
             &mut self.z,
             q_width,
         )?;
-        self.runtime
-            .project(&self.z, n, &mut [(&attention.o, &mut self.branch)]);
+        self.runtime.project(
+            OperatorClass::Attention,
+            &self.z,
+            n,
+            &mut [(&attention.o, &mut self.branch)],
+        );
         add_bias(&mut self.branch, attention.o_bias.as_deref());
         Ok(())
     }
@@ -117,6 +123,7 @@ impl Pass<'_, '_> {
         let mut compressed = Vec::new();
         match &mla.q_latent {
             None => self.runtime.project(
+                OperatorClass::Attention,
                 &self.normed,
                 n,
                 &mut [(&mla.q, &mut self.q), (&mla.kv_a, &mut compressed)],
@@ -124,12 +131,18 @@ impl Pass<'_, '_> {
             Some((latent, norm)) => {
                 let mut q_a = Vec::new();
                 self.runtime.project(
+                    OperatorClass::Attention,
                     &self.normed,
                     n,
                     &mut [(latent, &mut q_a), (&mla.kv_a, &mut compressed)],
                 );
                 norm_chunks(self.runtime, norm, &mut q_a, latent.rows());
-                self.runtime.project(&q_a, n, &mut [(&mla.q, &mut self.q)]);
+                self.runtime.project(
+                    OperatorClass::Attention,
+                    &q_a,
+                    n,
+                    &mut [(&mla.q, &mut self.q)],
+                );
             }
         }
         let mut latents = Vec::with_capacity(n * rank);
@@ -138,8 +151,12 @@ impl Pass<'_, '_> {
         }
         norm_chunks(self.runtime, &mla.kv_a_norm, &mut latents, rank);
         let mut expanded = Vec::new();
-        self.runtime
-            .project(&latents, n, &mut [(&mla.kv_b, &mut expanded)]);
+        self.runtime.project(
+            OperatorClass::Attention,
+            &latents,
+            n,
+            &mut [(&mla.kv_b, &mut expanded)],
+        );
         self.k.resize(n * heads * d_key, 0.0);
         self.v.resize(n * heads * d_value, 0.0);
         for (row, place) in self.rows.iter().enumerate() {
@@ -181,8 +198,12 @@ impl Pass<'_, '_> {
             &mut self.z,
             heads * d_value,
         )?;
-        self.runtime
-            .project(&self.z, n, &mut [(&mla.o, &mut self.branch)]);
+        self.runtime.project(
+            OperatorClass::Attention,
+            &self.z,
+            n,
+            &mut [(&mla.o, &mut self.branch)],
+        );
         Ok(())
     }
 
@@ -269,16 +290,23 @@ impl Pass<'_, '_> {
     ) -> Result<(), EngineError> {
         self.z
             .resize(self.rows.len() * heads.n_heads * heads.d_value, 0.0);
-        attend(
-            self.runtime,
-            heads,
-            idx,
-            kept,
-            states,
-            &self.rows,
-            &self.q,
-            &mut self.z,
-            &mut self.tap,
-        )
+        let n_threads = self.runtime.n_threads();
+        self.runtime.within(OperatorClass::Attention, |runtime| {
+            runtime.charge(OperatorClass::Attention, || {
+                let slabs = n_threads.min(self.rows.len() * heads.n_heads);
+                Charge::attention(&self.rows, &heads, slabs)
+            });
+            attend(
+                runtime,
+                heads,
+                idx,
+                kept,
+                states,
+                &self.rows,
+                &self.q,
+                &mut self.z,
+                &mut self.tap,
+            )
+        })
     }
 }

@@ -4,6 +4,7 @@ use larql_models::spec::AltUpSpec;
 
 use crate::activation;
 use crate::layers::{AltUp, Laurel, PerLayer};
+use crate::ledger::OperatorClass;
 use crate::model::{AltUpStack, Matrix};
 use crate::pass::{Pass, norm_chunks};
 
@@ -45,8 +46,12 @@ impl Pass<'_, '_> {
     /// `matrix x`, each row scaled to the root mean square of the same row of `like`.
     fn projected(&mut self, matrix: &Matrix, x: &[f32], like: &[f32], floor: f32) -> Vec<f32> {
         let (mut out, d_model) = (Vec::new(), matrix.cols());
-        self.runtime
-            .project(x, self.rows.len(), &mut [(matrix, &mut out)]);
+        self.runtime.project(
+            OperatorClass::Other,
+            x,
+            self.rows.len(),
+            &mut [(matrix, &mut out)],
+        );
         for (row, like) in out
             .chunks_exact_mut(d_model)
             .zip(like.chunks_exact(d_model))
@@ -117,8 +122,12 @@ impl Pass<'_, '_> {
         self.norm_rows(&altup.router_norm, x, d_model, &mut normed);
         normed.iter_mut().for_each(|x| *x *= spec.router_multiplier);
         let mut out = Vec::new();
-        self.runtime
-            .project(&normed, self.rows.len(), &mut [(&altup.router, &mut out)]);
+        self.runtime.project(
+            OperatorClass::Other,
+            &normed,
+            self.rows.len(),
+            &mut [(&altup.router, &mut out)],
+        );
         out.iter_mut().for_each(|x| *x = x.tanh());
         out
     }
@@ -126,10 +135,18 @@ impl Pass<'_, '_> {
     /// The low-rank branch of `normed`, with `normed` itself.
     pub(crate) fn laurel(&mut self, laurel: &Laurel) -> Vec<f32> {
         let (mut low, mut out, n) = (Vec::new(), Vec::new(), self.rows.len());
-        self.runtime
-            .project(&self.normed, n, &mut [(&laurel.left, &mut low)]);
-        self.runtime
-            .project(&low, n, &mut [(&laurel.right, &mut out)]);
+        self.runtime.project(
+            OperatorClass::Other,
+            &self.normed,
+            n,
+            &mut [(&laurel.left, &mut low)],
+        );
+        self.runtime.project(
+            OperatorClass::Other,
+            &low,
+            n,
+            &mut [(&laurel.right, &mut out)],
+        );
         let width = self.model.spec().d_model as usize;
         norm_chunks(self.runtime, &laurel.norm, &mut out, width);
         out.iter_mut().zip(&self.normed).for_each(|(x, y)| *x += y);
@@ -147,6 +164,7 @@ impl Pass<'_, '_> {
         let mut inputs = Vec::new();
         let scaled: Vec<f32> = resid.iter().map(|x| x * spec.context_multiplier).collect();
         self.runtime.project(
+            OperatorClass::Other,
             &scaled,
             self.rows.len(),
             &mut [(&table.projection, &mut inputs)],
@@ -177,15 +195,23 @@ impl Pass<'_, '_> {
         };
         let (width, d_model) = (spec.width as usize, model.spec().d_model as usize);
         let (mut gate, mut out) = (Vec::new(), Vec::new());
-        self.runtime
-            .project(x, n, &mut [(&per_layer.gate, &mut gate)]);
+        self.runtime.project(
+            OperatorClass::Other,
+            x,
+            n,
+            &mut [(&per_layer.gate, &mut gate)],
+        );
         let stride = model.spec().n_layers() * width;
         for (row, gate) in gate.chunks_exact_mut(width).enumerate() {
             let slice = &self.per_layer[row * stride + idx * width..][..width];
             activation::gated(self.runtime.kernels, spec.activation, gate, slice);
         }
-        self.runtime
-            .project(&gate, n, &mut [(&per_layer.up, &mut out)]);
+        self.runtime.project(
+            OperatorClass::Other,
+            &gate,
+            n,
+            &mut [(&per_layer.up, &mut out)],
+        );
         norm_chunks(self.runtime, &per_layer.post_norm, &mut out, d_model);
         out
     }

@@ -56,6 +56,6 @@ pub use format::Format;
 pub use half::{bf16_to_f32, f16_to_f32};
 pub use linear::{LinearJob, linear};
 pub use matrix::{MatrixView, ShapeError, decode, decode_column, decode_row};
-pub use probe::read_bandwidth_gb_s;
+pub use probe::{cache_bandwidth_gb_s, multiply_rate_gmac_s, read_bandwidth_gb_s};
 pub use team::{RowOrder, Team};
 pub use tile::{TILE_ROWS, TileView, pack_tiles, pack_tiles_releasing, tile_bytes};

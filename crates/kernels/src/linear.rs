@@ -39,12 +39,18 @@ struct Share<'a> {
 /// Computes all jobs over the activations `x`.
 ///
 /// With activations prepared for [`Arithmetic::Fast`](crate::Arithmetic::Fast), a format with an
-/// integer kernel runs on it; everything else runs in floats.
+/// integer kernel runs on it; everything else runs in floats.  Returns in how many pieces the
+/// work was done, at most one per thread.
 ///
 /// # Panics
 ///
 /// If a weight's columns differ from the activations', or an output has another size than `n_pos * rows`.
-pub fn linear(team: &mut Team, kernels: &Kernels, x: &Activations, jobs: &mut [LinearJob<'_>]) {
+pub fn linear(
+    team: &mut Team,
+    kernels: &Kernels,
+    x: &Activations,
+    jobs: &mut [LinearJob<'_>],
+) -> usize {
     let mut work_bytes = 0usize;
     for job in &*jobs {
         assert_eq!(
@@ -59,6 +65,7 @@ pub fn linear(team: &mut Team, kernels: &Kernels, x: &Activations, jobs: &mut [L
         _ => team.n_threads(),
     };
     let mut shares = split(jobs, x.n_pos(), work_bytes, n_threads);
+    let n_pieces = shares.iter().filter(|share| !share.is_empty()).count();
     let run = |shares: &mut Vec<Share<'_>>| {
         for share in shares {
             compute(kernels, x, share);
@@ -68,6 +75,7 @@ pub fn linear(team: &mut Team, kernels: &Kernels, x: &Activations, jobs: &mut [L
         [only] => run(only),
         shares => team.chunks_mut(shares, 1, |_, share| share.iter_mut().for_each(run)),
     }
+    n_pieces
 }
 
 /// Gives every thread a contiguous run of tiles of about the same number of bytes.

@@ -180,9 +180,3 @@ fn the_default_is_what_the_system_allows() {
     assert_eq!(n, std::thread::available_parallelism().unwrap());
     assert_eq!(Team::new(n).n_threads(), n.get());
 }
-
-#[test]
-fn the_bandwidth_probe_measures_something() {
-    let gb_s = larql_kernels::read_bandwidth_gb_s(&mut team(2), 1 << 20);
-    assert!(gb_s.is_finite() && gb_s > 0.01, "{gb_s}");
-}

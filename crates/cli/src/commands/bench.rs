@@ -1,7 +1,7 @@
-//! `larql bench`: speed beside what this machine can do at most.
+//! `larql bench`: speed beside what this machine can do at most, and where the time goes.
 
 use larql_db::Rows;
-use larql_db::bench::{BenchOptions, BenchReport, bench as measure};
+use larql_db::bench::{BenchOptions, BenchReport, Ceiling, PhaseLedger, Refusal, bench as measure};
 
 use crate::Outcome;
 use crate::args::BenchArgs;
@@ -20,6 +20,7 @@ pub(crate) fn bench(context: &Context, args: &BenchArgs) -> Result<Outcome, CliE
         prompt_tokens: args.pp,
         decode_tokens: args.tg,
         repeats: args.repeats,
+        batch: args.batch,
     };
     let bar = context.printer.bar();
     let work = context.interrupts.work();
@@ -29,49 +30,158 @@ pub(crate) fn bench(context: &Context, args: &BenchArgs) -> Result<Outcome, CliE
     drop(work);
     bar.clear();
     if context.printer.is_table() {
-        context.printer.table(&rows(&report, args))?;
-        context.printer.verdict(&format!(
-            "a decoded token reads {}; this machine reads {:.1} GB/s, of which decoding uses {:.1} %",
-            size(report.weight_bytes_per_token),
-            report.read_gb_s,
-            report.roofline_fraction * 100.0
-        ))?;
+        context.printer.table(&speeds(&report, args))?;
+        context.printer.table(&ledger(&report))?;
+        context.printer.verdict(&reading(&report))?;
+        context.printer.verdict(&multiplying(&report))?;
+        if let Some(verdict) = batching(&report) {
+            context.printer.verdict(&verdict)?;
+        }
     } else {
         context.printer.json(&report)?;
     }
     Ok(Outcome::Done)
 }
 
-fn rows(report: &BenchReport, args: &BenchArgs) -> Rows {
-    let BenchReport {
-        prefill_tok_s,
-        prefill_tok_s_range,
-        decode_tok_s,
-        decode_tok_s_range,
-        threads,
-        profile,
-        isa,
-        weight_bytes_per_token: _,
-        read_gb_s: _,
-        roofline_fraction: _,
-        repeats,
-    } = report;
+fn speeds(report: &BenchReport, args: &BenchArgs) -> Rows {
     let mut rows = Rows::new(&["phase", "tokens", "tokens_per_s", "slowest", "fastest"]);
-    let phases = [
-        ("prefill", args.pp, prefill_tok_s, prefill_tok_s_range),
-        ("decode", args.tg, decode_tok_s, decode_tok_s_range),
-    ];
-    for (phase, n_tokens, median, [slowest, fastest]) in phases {
+    let mut push = |phase: String, n_tokens: usize, median: f64, [slowest, fastest]: [f64; 2]| {
         rows.push(vec![
             phase.into(),
             n_tokens.into(),
-            (*median).into(),
-            (*slowest).into(),
-            (*fastest).into(),
+            median.into(),
+            slowest.into(),
+            fastest.into(),
         ]);
+    };
+    let range = report.prefill_tok_s_range;
+    push("prefill".to_owned(), args.pp, report.prefill_tok_s, range);
+    let range = report.decode_tok_s_range;
+    push("decode".to_owned(), args.tg, report.decode_tok_s, range);
+    if let Some(batch) = &report.batch {
+        let phase = format!("decode x {}", batch.sequences);
+        let n_tokens = args.tg * batch.sequences;
+        push(
+            phase,
+            n_tokens,
+            batch.decode_tok_s,
+            batch.decode_tok_s_range,
+        );
     }
     rows.note(format!(
-        "profile {profile}, {threads} threads, {isa}, median of {repeats}"
+        "profile {}, {} threads, {}, median of {}",
+        report.profile, report.threads, report.isa, report.repeats
     ));
     rows
+}
+
+/// What one pass of each phase spends in each class; classes that nothing ran in are left out.
+fn ledger(report: &BenchReport) -> Rows {
+    let mut rows = Rows::new(&[
+        "phase",
+        "class",
+        "calls",
+        "slabs_per_call",
+        "stored_mb",
+        "transient_mb",
+        "ms",
+        "share_pct",
+        "gb_s",
+        "gmac_s",
+    ]);
+    let phases = [
+        ("prefill", &report.ledger.prefill),
+        ("decode", &report.ledger.decode),
+    ];
+    for (
+        phase,
+        PhaseLedger {
+            passes, classes, ..
+        },
+    ) in phases
+    {
+        let per_pass = |total: f64| total / (*passes).max(1) as f64;
+        for line in classes.iter().filter(|line| line.wall_s > 0.0) {
+            rows.push(vec![
+                phase.into(),
+                line.class.name().into(),
+                per_pass(line.calls as f64).into(),
+                line.slabs_per_call.into(),
+                per_pass(line.stored_bytes as f64 / 1e6).into(),
+                per_pass(line.transient_bytes as f64 / 1e6).into(),
+                per_pass(line.wall_s * 1e3).into(),
+                (line.share * 100.0).into(),
+                line.gb_s().into(),
+                line.gmac_s().into(),
+            ]);
+        }
+    }
+    rows.note("per forward pass; bytes as the kernels read them, from memory or from a cache");
+    rows
+}
+
+/// Decoding beside the read bandwidth.
+fn reading(report: &BenchReport) -> String {
+    let Ceiling { before, after } = report.ceilings.read_gb_s;
+    let reads = format!(
+        "a decoded token reads {} of weights and {} of keys, values and states; this machine",
+        size(report.weight_bytes_per_token),
+        size(report.kv_bytes_per_token)
+    );
+    match (report.roofline_refused, report.roofline_fraction) {
+        (None, Some(fraction)) => {
+            let [least, most] = report.roofline_fraction_range.unwrap_or([fraction; 2]);
+            format!(
+                "{reads} reads {:.1} GB/s, of which decoding uses {:.1} % ({:.1} to {:.1} %)",
+                report.read_gb_s,
+                fraction * 100.0,
+                least * 100.0,
+                most * 100.0
+            )
+        }
+        (Some(Refusal::NotMemory), _) => {
+            let cache = report.ceilings.cache_gb_s.mean();
+            format!(
+                "{reads} reads {:.1} GB/s, and {cache:.1} GB/s of a cache: the probe did not reach memory, so there is no \
+                 fraction",
+                report.read_gb_s
+            )
+        }
+        (Some(Refusal::Drifted) | None, _) => format!(
+            "{reads} drifted: it read {before:.1} GB/s before and {after:.1} GB/s after, so there is no fraction"
+        ),
+    }
+}
+
+/// Prefill beside the multiply rates.
+fn multiplying(report: &BenchReport) -> String {
+    let (integer, float) = (report.ceilings.integer_gmac_s, report.ceilings.float_gmac_s);
+    match report.multiply_fraction {
+        Some(fraction) => format!(
+            "this machine multiplies {:.1} GMAC/s on integers and {:.1} in floats, of which the prompt uses {:.1} %",
+            integer.mean(),
+            float.mean(),
+            fraction * 100.0
+        ),
+        None => format!(
+            "this machine drifted: it multiplied {:.1} GMAC/s on integers and {:.1} in floats before, {:.1} and {:.1} after, so \
+             there is no fraction for the prompt",
+            integer.before, float.before, integer.after, float.after
+        ),
+    }
+}
+
+/// A batch beside one sequence.
+fn batching(report: &BenchReport) -> Option<String> {
+    let batch = report.batch.as_ref()?;
+    let n = batch.sequences;
+    Some(match (batch.speedup, batch.speedup_range) {
+        (Some(speedup), Some([least, most])) => format!(
+            "{n} sequences decode {speedup:.2} times the tokens of one in the same time ({least:.2} to {most:.2}), each the same \
+             tokens as alone"
+        ),
+        (Some(_) | None, _) => format!(
+            "{n} sequences decode the same tokens as alone; this machine drifted, so there is no ratio"
+        ),
+    })
 }

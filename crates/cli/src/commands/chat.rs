@@ -8,6 +8,7 @@ use std::io::{self, BufRead, IsTerminal};
 use larql_db::Database;
 use larql_db::generate::{FinishReason, GenerateOptions, Generated, generate};
 use larql_db::rows::counted;
+use larql_db::speculate::{SpeculationReport, Speculator};
 use larql_engine::{Runtime, SequenceState};
 use larql_models::chat::{ChatError, ChatTemplate, GenerationPrompt, Message};
 use rustyline::error::ReadlineError;
@@ -16,7 +17,9 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::args::ChatArgs;
-use crate::commands::run::{Streamed, checked_stops, reason, sampling};
+use crate::commands::run::{
+    Streamed, checked_stops, draft_model, reason, sampling, speculation_note, speculator,
+};
 use crate::context::Context;
 use crate::error::CliError;
 
@@ -34,6 +37,7 @@ struct Wire {
     /// Tokens of the whole conversation as the template writes it.
     prompt_tokens: usize,
     tokens_per_s: Option<f64>,
+    speculation: Option<SpeculationReport>,
 }
 
 /// A conversation and what the model remembers of it.
@@ -41,6 +45,7 @@ struct Conversation<'a> {
     db: &'a Database,
     template: ChatTemplate,
     runtime: Runtime,
+    speculator: Speculator<'a>,
     options: GenerateOptions,
     messages: Vec<Message>,
     state: SequenceState,
@@ -68,10 +73,12 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
     let db = context.open(&args.model)?;
     let template = ChatTemplate::of(context.tokenizer(&db)?)?;
     db.model()?;
+    let draft = draft_model(context, &args.speculation)?;
     let mut conversation = Conversation {
         db: &db,
         template,
         runtime: context.runtime(args.arithmetic.profile),
+        speculator: speculator(&db, draft.as_ref(), &args.speculation)?,
         options,
         messages: Vec::new(),
         state: SequenceState::new(db.spec()),
@@ -200,12 +207,17 @@ impl Conversation<'_> {
                     let n = counted(n, "token");
                     context
                         .printer
-                        .remark(&format!("{n}{rate}, ended by {reason}"))
+                        .remark(&format!("{n}{rate}, ended by {reason}"))?;
+                    match &made.speculation {
+                        Some(report) => context.printer.remark(&speculation_note(report)),
+                        None => Ok(()),
+                    }
                 } else {
                     let Generated {
                         text,
                         tokens,
                         finish_reason,
+                        speculation,
                     } = made;
                     context.printer.json_line(&Wire {
                         text,
@@ -214,6 +226,7 @@ impl Conversation<'_> {
                         profile: self.runtime.profile().name(),
                         prompt_tokens,
                         tokens_per_s,
+                        speculation,
                     })
                 }
             }
@@ -273,6 +286,7 @@ impl Conversation<'_> {
             &mut self.state,
             &ids[kept..],
             &self.options,
+            &mut self.speculator,
             &mut |text| {
                 if !streamed.push(text) {
                     flag.raise();

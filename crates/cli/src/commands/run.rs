@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use larql_db::Database;
 use larql_db::generate::{FinishReason, GenerateOptions, generate};
 use larql_db::rows::counted;
+use larql_db::speculate::{DraftLength, SpeculateError, SpeculationReport, Speculator};
 use larql_engine::{Sampler, SamplingOptions, SequenceState};
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::args::{RunArgs, SamplingArgs};
+use crate::args::{GuessArg, RunArgs, SamplingArgs, SpeculationArgs};
 use crate::context::{Context, encode_prompt, unescape};
 use crate::error::CliError;
 use crate::printer::Printer;
@@ -21,6 +23,7 @@ struct Wire {
     profile: &'static str,
     prompt_tokens: usize,
     tokens_per_s: Option<f64>,
+    speculation: Option<SpeculationReport>,
 }
 
 /// Continues a prompt; in table form the text is streamed.
@@ -48,6 +51,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
     let tokenizer = context.tokenizer(&db)?;
     let prompt = encode_prompt(tokenizer, &args.prompt)?;
     db.model()?;
+    let draft = draft_model(context, &args.speculation)?;
+    let mut speculator = speculator(&db, draft.as_ref(), &args.speculation)?;
     let mut runtime = context.runtime(args.arithmetic.profile);
     let mut state = SequenceState::with_length(db.spec(), prompt.len() + options.max_tokens);
     let mut streamed = Streamed::new(&context.printer);
@@ -59,6 +64,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
         &mut state,
         &prompt,
         &options,
+        &mut speculator,
         &mut |text| {
             if !streamed.push(text) {
                 flag.raise();
@@ -78,6 +84,9 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
             counted(prompt.len(), "prompt token"),
             counted(n, "token")
         ))?;
+        if let Some(report) = &made.speculation {
+            context.printer.note(&speculation_note(report))?;
+        }
     } else {
         context.printer.json(&Wire {
             text: made.text,
@@ -86,6 +95,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
             profile,
             prompt_tokens: prompt.len(),
             tokens_per_s,
+            speculation: made.speculation,
         })?;
     }
     Ok(Outcome::Done)
@@ -105,6 +115,71 @@ pub(crate) fn sampling(args: &SamplingArgs) -> Result<SamplingOptions, CliError>
     };
     Sampler::new(options)?;
     Ok(options)
+}
+
+/// The model that drafts, if one is named.
+///
+/// # Errors
+/// If it cannot be fetched or used.
+pub(crate) fn draft_model(
+    context: &Context,
+    args: &SpeculationArgs,
+) -> Result<Option<Database>, CliError> {
+    let draft = args.draft.as_deref();
+    draft.map(|path| context.open(path)).transpose()
+}
+
+/// What makes drafts for `target`.
+///
+/// # Errors
+/// If the model that drafts has another vocabulary or cannot be run.
+pub(crate) fn speculator<'a>(
+    target: &Database,
+    draft: Option<&'a Database>,
+    args: &SpeculationArgs,
+) -> Result<Speculator<'a>, CliError> {
+    match (draft, args.speculate) {
+        (Some(draft), _) => {
+            Speculator::draft_model(target, draft, DraftLength::Adaptive).map_err(speculate_error)
+        }
+        (None, Some(GuessArg::Lookup)) => Ok(Speculator::lookup(DraftLength::Adaptive)),
+        (None, None) => Ok(Speculator::none()),
+    }
+}
+
+fn speculate_error(error: SpeculateError) -> CliError {
+    let kind = match error {
+        SpeculateError::Model(error) => return (*error).into(),
+        SpeculateError::VocabularySize { .. } => "vocabulary_size",
+        SpeculateError::UnequalTokenizers { .. } => "unequal_tokenizers",
+        _ => "draft",
+    };
+    CliError::request(kind, error.to_string()).with_hint(Some(
+        "name a smaller model of the same family, or use `--speculate lookup`, which needs none"
+            .to_owned(),
+    ))
+}
+
+/// What became of drafts, in words.
+pub(crate) fn speculation_note(report: &SpeculationReport) -> String {
+    let SpeculationReport {
+        source,
+        drafted,
+        accepted,
+        acceptance,
+        passes,
+        turned_off,
+        times_turned_off,
+    } = report;
+    let share = acceptance.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
+    let off = match (turned_off, times_turned_off) {
+        (true, _) => ", turned off because it did not pay".to_owned(),
+        (false, 0) => String::new(),
+        (false, n) => format!(", turned off for a while ({n} times)"),
+    };
+    format!(
+        "{source}: {accepted} of {drafted} drafted tokens accepted{share}, {passes} passes{off}"
+    )
 }
 
 /// Refuses stop texts that would end everything before it begins.

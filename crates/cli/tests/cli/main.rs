@@ -15,5 +15,6 @@ mod score;
 #[expect(dead_code, reason = "the tests of the hub use the rest")]
 #[path = "../../../hub/tests/it/server.rs"]
 mod server;
+mod speculate;
 mod support;
 mod vindex;

@@ -329,6 +329,8 @@ fn bench_reports_what_scripts_read_and_refuses_nothing_to_do() {
         "1",
         "--threads",
         "1",
+        "--batch",
+        "2",
         "--format",
         "json",
     ])
@@ -337,26 +339,62 @@ fn bench_reports_what_scripts_read_and_refuses_nothing_to_do() {
         "prefill_tok_s",
         "decode_tok_s",
         "weight_bytes_per_token",
+        "kv_bytes_per_token",
         "read_gb_s",
-        "roofline_fraction",
     ] {
         assert!(report[field].as_f64().unwrap() > 0.0, "{field}: {report}");
     }
+    // A machine that has changed meanwhile gives no fraction, and the reason.
+    for (fraction, refused) in [
+        ("roofline_fraction", "roofline_refused"),
+        ("multiply_fraction", "multiply_refused"),
+    ] {
+        match report[fraction].as_f64() {
+            Some(value) => assert!(value > 0.0 && report[refused].is_null(), "{report}"),
+            None => assert!(report[refused].is_string(), "{report}"),
+        }
+    }
+    assert_eq!(report["batch"]["sequences"], 2);
+    let classes = report["ledger"]["decode"]["classes"].as_array().unwrap();
+    let names: Vec<&str> = classes
+        .iter()
+        .map(|line| line["class"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["attention", "recurrent", "ffn", "head", "other"]);
     assert_eq!(
         (&report["threads"], &report["profile"]),
         (&json!(1), &json!("fast"))
     );
-    let ran = larql(["bench", model(), "--pp", "0"]).run();
-    assert_eq!(ran.code, 1);
-    assert!(
-        ran.stderr
-            .contains("'0' for '--pp <N>': expected a whole number from 1"),
-        "{}",
-        ran.stderr
-    );
+    for (option, value, wanted) in [("--pp", "0", "1"), ("--batch", "257", "1 to 256")] {
+        let ran = larql(["bench", model(), option, value]).run();
+        assert_eq!(ran.code, 1);
+        let message =
+            format!("'{value}' for '{option} <N>': expected a whole number from {wanted}");
+        assert!(ran.stderr.contains(&message), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn bench_says_in_words_what_the_numbers_come_to() {
     let args = ["bench", model(), "--pp", "2", "--tg", "1", "--repeats", "1"];
-    let last = larql(args).run().stdout.lines().last().unwrap().to_owned();
-    assert!(last.starts_with("a decoded token reads "), "{last}");
+    let printed = larql(args.iter().chain(&["--batch", "3"])).run().stdout;
+    let begins = |line: &str| printed.lines().any(|printed| printed.starts_with(line));
+    for line in [
+        "prefill ",
+        "decode ",
+        "decode x 3 ",
+        "a decoded token reads ",
+        "this machine ",
+        "3 sequences decode ",
+    ] {
+        assert!(begins(line), "{line}: {printed}");
+    }
+    // One line per class that ran: Atlas has no recurrent mixer.
+    let head = printed.lines().filter(|line| line.contains(" head "));
+    assert_eq!(head.count(), 2, "{printed}");
+    assert!(!printed.contains("recurrent"), "{printed}");
+    let printed = larql(args).run().stdout;
+    assert!(!printed.contains("sequences decode"), "{printed}");
 }
 
 #[test]

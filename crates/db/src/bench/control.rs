@@ -1,0 +1,215 @@
+//! What this machine can do at most, measured before and after, and when a ratio to it means nothing.
+
+use larql_engine::Runtime;
+use larql_formats::Arena;
+use larql_kernels::{Arithmetic, cache_bandwidth_gb_s, multiply_rate_gmac_s, read_bandwidth_gb_s};
+use serde::Serialize;
+
+use crate::error::DbError;
+
+/// Bytes of the bandwidth probe: far beyond any cache.
+const PROBE_BYTES: usize = 512 << 20;
+
+/// Two readings of a ceiling that are further apart were taken of two different machines, so to speak.
+const DRIFT_MAX: f64 = 1.10;
+
+/// A probe that is not slower than a cache by this factor did not reach memory.
+const CACHE_BY_MEMORY_MIN: f64 = 1.5;
+
+/// One ceiling, before the repeats and after them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ceiling {
+    /// Reading before.
+    pub before: f64,
+    /// Reading after.
+    pub after: f64,
+}
+
+/// The ceilings of this machine with the threads of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ceilings {
+    /// Reads of memory, in pages of the kind that the weights are in.
+    pub read_gb_s: Ceiling,
+    /// Reads of a second-level cache.
+    pub cache_gb_s: Ceiling,
+    /// Multiply-adds on 8-bit activations and Q8_0 weights, from caches.
+    pub integer_gmac_s: Ceiling,
+    /// Multiply-adds on float32 activations and weights, from caches.
+    pub float_gmac_s: Ceiling,
+}
+
+/// Why there is no ratio to a ceiling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The readings before and after differ by more than a tenth.
+    Drifted,
+    /// Memory was read as fast as a cache: the probe did not reach it.
+    NotMemory,
+}
+
+impl Refusal {
+    /// The name users see.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drifted => "drifted",
+            Self::NotMemory => "not memory",
+        }
+    }
+}
+
+impl Ceiling {
+    /// Between the readings.
+    pub fn mean(&self) -> f64 {
+        (self.before + self.after) / 2.0
+    }
+
+    /// The lower reading, then the higher one.
+    pub(crate) fn range(&self) -> [f64; 2] {
+        [self.before.min(self.after), self.before.max(self.after)]
+    }
+
+    /// Whether the readings differ by more than a tenth; readings that are no numbers do.
+    pub(crate) fn has_drifted(&self) -> bool {
+        let [low, high] = self.range();
+        // Written so that a comparison with no number refuses.
+        !(low > 0.0 && high <= low * DRIFT_MAX)
+    }
+}
+
+impl Ceilings {
+    /// Why decoding is not compared with the read bandwidth, if it is not.
+    pub(crate) fn refuse_read(&self) -> Option<Refusal> {
+        let reaches_memory = |cache: f64, read: f64| cache >= CACHE_BY_MEMORY_MIN * read;
+        if self.read_gb_s.has_drifted() {
+            Some(Refusal::Drifted)
+        } else if reaches_memory(self.cache_gb_s.before, self.read_gb_s.before)
+            && reaches_memory(self.cache_gb_s.after, self.read_gb_s.after)
+        {
+            None
+        } else {
+            Some(Refusal::NotMemory)
+        }
+    }
+
+    /// Why a run with these multiply-adds is not compared with the multiply rates, if it is not.
+    pub(crate) fn refuse_multiply(&self, integer_macs: u64, float_macs: u64) -> Option<Refusal> {
+        let of = |macs: u64, rate: &Ceiling| macs > 0 && rate.has_drifted();
+        (of(integer_macs, &self.integer_gmac_s) || of(float_macs, &self.float_gmac_s))
+            .then_some(Refusal::Drifted)
+    }
+
+    /// Seconds that so many multiply-adds take at the measured rates.
+    pub(crate) fn multiply_s(&self, integer_macs: f64, float_macs: f64) -> f64 {
+        (integer_macs / self.integer_gmac_s.mean() + float_macs / self.float_gmac_s.mean()) / 1e9
+    }
+}
+
+/// One reading of every ceiling.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    read_gb_s: f64,
+    cache_gb_s: f64,
+    integer_gmac_s: f64,
+    float_gmac_s: f64,
+}
+
+impl Reading {
+    /// Measures; takes half a gigabyte of memory meanwhile.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    pub(crate) fn take(runtime: &mut Runtime) -> Result<Self, DbError> {
+        let kernels = runtime.kernels();
+        let team = runtime.team();
+        // The weights lie in an arena too, so both are in pages of one kind.
+        let mut memory =
+            Arena::new()
+                .alloc(PROBE_BYTES)
+                .map_err(|source| DbError::ProbeMemory {
+                    n_bytes: PROBE_BYTES,
+                    source,
+                })?;
+        Ok(Self {
+            read_gb_s: read_bandwidth_gb_s(team, &mut memory),
+            cache_gb_s: cache_bandwidth_gb_s(team),
+            integer_gmac_s: multiply_rate_gmac_s(team, kernels, Arithmetic::Fast),
+            float_gmac_s: multiply_rate_gmac_s(team, kernels, Arithmetic::Exact),
+        })
+    }
+
+    /// This reading and a later one.
+    pub(crate) fn and(&self, after: &Self) -> Ceilings {
+        let pair = |of: fn(&Self) -> f64| Ceiling {
+            before: of(self),
+            after: of(after),
+        };
+        Ceilings {
+            read_gb_s: pair(|reading| reading.read_gb_s),
+            cache_gb_s: pair(|reading| reading.cache_gb_s),
+            integer_gmac_s: pair(|reading| reading.integer_gmac_s),
+            float_gmac_s: pair(|reading| reading.float_gmac_s),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ceiling(before: f64, after: f64) -> Ceiling {
+        Ceiling { before, after }
+    }
+
+    fn ceilings(read: Ceiling, cache: Ceiling) -> Ceilings {
+        Ceilings {
+            read_gb_s: read,
+            cache_gb_s: cache,
+            integer_gmac_s: ceiling(50.0, 54.0),
+            float_gmac_s: ceiling(20.0, 23.0),
+        }
+    }
+
+    #[test]
+    fn a_ceiling_drifts_when_its_readings_are_more_than_a_tenth_apart() {
+        for (before, after, drifted) in [
+            (10.0, 10.9, false),
+            (10.9, 10.0, false),
+            (10.0, 11.1, true),
+            (11.1, 10.0, true),
+            (0.0, 0.0, true),
+            (f64::NAN, 10.0, true),
+            (f64::INFINITY, 10.0, true),
+        ] {
+            let ceiling = ceiling(before, after);
+            assert_eq!(ceiling.has_drifted(), drifted, "{before} and {after}");
+        }
+    }
+
+    #[test]
+    fn memory_as_fast_as_a_cache_is_refused_in_either_reading() {
+        let read = ceiling(10.0, 10.5);
+        let refused = |cache| ceilings(read, cache).refuse_read();
+        assert_eq!(refused(ceiling(15.0, 16.0)), None);
+        assert_eq!(refused(ceiling(14.9, 16.0)), Some(Refusal::NotMemory));
+        assert_eq!(refused(ceiling(15.0, 15.7)), Some(Refusal::NotMemory));
+        let drifted = ceilings(ceiling(10.0, 12.0), ceiling(40.0, 40.0));
+        assert_eq!(drifted.refuse_read(), Some(Refusal::Drifted));
+    }
+
+    /// The float rate of these readings has drifted, the integer rate has not.
+    #[test]
+    fn a_rate_that_was_not_used_is_no_control() {
+        let ceilings = ceilings(ceiling(10.0, 10.0), ceiling(40.0, 40.0));
+        assert_eq!(ceilings.refuse_multiply(7, 0), None);
+        assert_eq!(ceilings.refuse_multiply(7, 1), Some(Refusal::Drifted));
+        assert_eq!(ceilings.refuse_multiply(0, 1), Some(Refusal::Drifted));
+    }
+
+    #[test]
+    fn multiply_adds_take_their_time_at_the_mean_rates() {
+        let ceilings = ceilings(ceiling(10.0, 10.0), ceiling(40.0, 40.0));
+        let seconds = ceilings.multiply_s(104e9, 43e9);
+        assert!((seconds - 4.0).abs() < 1e-9, "{seconds}");
+    }
+}
