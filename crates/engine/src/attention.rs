@@ -241,7 +241,6 @@ impl Group {
         self.pattern.resize(n_queries * self.stride, 0.0);
         kernels.scores(
             kv.key_tiles(self.first_key..n_keys),
-            heads.d_key,
             &queries[..n_queries],
             &mut self.pattern,
             self.stride,
@@ -284,8 +283,7 @@ impl Group {
         let n_keys = rows[self.rows.end - 1].position + 1;
         self.z.resize(self.n_queries() * heads.d_value, 0.0);
         kernels.weigh(
-            &kv.values()[self.first_key * heads.d_value..n_keys * heads.d_value],
-            heads.d_value,
+            kv.values(self.first_key..n_keys),
             &self.pattern,
             self.stride,
             &mut self.z,

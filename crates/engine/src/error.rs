@@ -3,6 +3,8 @@
 use larql_models::ModelError;
 use thiserror::Error;
 
+use crate::runtime::Profile;
+
 /// Why a run cannot be done.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -35,6 +37,14 @@ pub enum EngineError {
         wanted: usize,
         /// Positions that the frequencies are for.
         n_positions_max: usize,
+    },
+    /// A sequence is continued in another arithmetic than it was begun in.
+    #[error("the sequence was begun in {} and cannot go on in {}", began.name(), profile.name())]
+    StateProfile {
+        /// The arithmetic of what it remembers.
+        began: Profile,
+        /// That of the pass.
+        profile: Profile,
     },
     /// A matrix does not have the size its format needs.
     #[error("tensor `{tensor}`: {source}")]

@@ -73,6 +73,9 @@ pub fn forward(
     tap: Option<&mut dyn Tap>,
 ) -> Result<Logits, EngineError> {
     let rows = check(model, batch, states)?;
+    for state in &mut *states {
+        state.enter(runtime.profile())?;
+    }
     let snapshots: Vec<Snapshot> = states.iter().map(SequenceState::snapshot).collect();
     let result = runtime.measured(|runtime| {
         runtime.count_pass();

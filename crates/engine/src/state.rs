@@ -1,23 +1,26 @@
 //! What a sequence remembers between steps.
 //!
-//! Two kinds, both exact and in f32. Attention keeps every key and value; rows of layers with a window are kept too, the
-//! mask decides what is seen. Recurrent mixers keep one matrix per head and the last inputs of their convolutions, which
-//! do not grow. Latent attention keeps keys and values expanded. Memory of attention:
-//! `4 * n_layers * (n_kv_heads * (d_key + d_value))` bytes per position.
+//! Two kinds. Attention keeps every key and value by K/V head, in f32 for `exact` and in f16 for `fast`; rows of layers
+//! with a window are kept too, the mask decides what is seen. Recurrent mixers keep one matrix per head and the last
+//! inputs of their convolutions, in f32, which do not grow. Latent attention keeps keys and values expanded. Memory of
+//! attention: `n_layers * n_kv_heads * (d_key + d_value)` values per position.
 
 use std::ops::Range;
 
-use larql_kernels::TILE_ROWS;
+use larql_kernels::{Format, KeptRows, TILE_ROWS, f32_to_f16};
 use larql_models::spec::{AttentionSpec, KvSource, LayerSpec, Mixer, ModelSpec};
 
 use crate::error::EngineError;
 use crate::rope::RopeLength;
+use crate::runtime::Profile;
 
 /// What a sequence remembers.
 #[derive(Debug, Clone)]
 pub struct SequenceState {
     layers: Vec<LayerState>,
     n_positions: usize,
+    /// The arithmetic of its first pass, in which all others must be: it says how keys and values are kept.
+    profile: Option<Profile>,
     rope_length: RopeLength,
     /// Longest sequence the chosen frequencies are for, where a model has two lists.
     short_max: Option<usize>,
@@ -37,20 +40,20 @@ pub(crate) enum LayerState {
 /// Keys and values of one layer.
 #[derive(Debug, Clone)]
 pub(crate) struct KvRows {
-    d_key: usize,
-    d_value: usize,
     heads: Vec<KvHead>,
 }
 
 /// Keys and values of one K/V head, in the order of positions.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct KvHead {
+    format: Format,
     d_key: usize,
+    d_value: usize,
     n_keys: usize,
     /// Tiles of eight keys, each `[d_key, 8]`; what is behind the last key is not looked at.
-    keys: Vec<[f32; TILE_ROWS]>,
+    keys: Vec<u8>,
     /// `[n_keys, d_value]`.
-    values: Vec<f32>,
+    values: Vec<u8>,
 }
 
 /// State of a recurrent mixer.
@@ -84,6 +87,7 @@ impl SequenceState {
                 .map(|layer| layer_state(&layer.mixer))
                 .collect(),
             n_positions: 0,
+            profile: None,
             rope_length,
             short_max: original.filter(|_| rope_length == RopeLength::Short),
         }
@@ -131,17 +135,18 @@ impl SequenceState {
 
     /// Bytes held.
     pub fn n_bytes(&self) -> usize {
-        let values = |layer: &LayerState| match layer {
+        let bytes = |layer: &LayerState| match layer {
             LayerState::Rows(rows) => {
-                let of_head = |head: &KvHead| head.keys.len() * TILE_ROWS + head.values.len();
+                let of_head = |head: &KvHead| head.keys.len() + head.values.len();
                 rows.heads.iter().map(of_head).sum()
             }
             LayerState::Recurrent(state) => {
-                state.memory.len() + state.conv.iter().map(Vec::len).sum::<usize>()
+                let n = state.memory.len() + state.conv.iter().map(Vec::len).sum::<usize>();
+                n * size_of::<f32>()
             }
             LayerState::Shared => 0,
         };
-        self.layers.iter().map(values).sum::<usize>() * size_of::<f32>()
+        self.layers.iter().map(bytes).sum()
     }
 
     pub(crate) fn n_layers(&self) -> usize {
@@ -184,6 +189,32 @@ impl SequenceState {
 
     pub(crate) fn advance(&mut self, n: usize) {
         self.n_positions += n;
+    }
+
+    /// Makes ready for a pass in some arithmetic: keys and values are kept in F32 where activations are, else in F16.
+    ///
+    /// # Errors
+    /// If what it remembers comes from another arithmetic.
+    pub(crate) fn enter(&mut self, profile: Profile) -> Result<(), EngineError> {
+        if self.n_positions == 0 {
+            self.profile = Some(profile);
+            let format = match profile {
+                Profile::Exact => Format::F32,
+                Profile::Fast => Format::F16,
+            };
+            for layer in &mut self.layers {
+                match layer {
+                    LayerState::Rows(rows) => {
+                        rows.heads.iter_mut().for_each(|head| head.format = format);
+                    }
+                    LayerState::Recurrent(_) | LayerState::Shared => {}
+                }
+            }
+        }
+        match self.profile {
+            Some(began) if began != profile => Err(EngineError::StateProfile { began, profile }),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// What has to be kept to undo a pass that fails.
@@ -270,30 +301,31 @@ fn original_context(layer: &LayerSpec) -> Option<usize> {
 }
 
 impl KvRows {
+    fn truncate(&mut self, n_positions: usize) {
+        self.heads
+            .iter_mut()
+            .for_each(|head| head.truncate(n_positions));
+    }
+
     fn new(n_kv_heads: usize, d_key: usize, d_value: usize) -> Self {
         let head = KvHead {
-            d_key,
-            ..KvHead::default()
-        };
-        Self {
+            format: Format::F32,
             d_key,
             d_value,
+            n_keys: 0,
+            keys: Vec::new(),
+            values: Vec::new(),
+        };
+        Self {
             heads: vec![head; n_kv_heads],
         }
     }
 
     /// Appends a position: `[n_kv_heads, d_key]` and `[n_kv_heads, d_value]`.
     fn push(&mut self, key: &[f32], value: &[f32]) {
-        let keys = key.chunks_exact(self.d_key);
-        let values = value.chunks_exact(self.d_value);
-        for ((head, key), value) in self.heads.iter_mut().zip(keys).zip(values) {
-            head.push(key, value);
-        }
-    }
-
-    fn truncate(&mut self, n_positions: usize) {
-        for head in &mut self.heads {
-            head.truncate(n_positions, self.d_value);
+        for (i, head) in self.heads.iter_mut().enumerate() {
+            let (d_key, d_value) = (head.d_key, head.d_value);
+            head.push(&key[i * d_key..][..d_key], &value[i * d_value..][..d_value]);
         }
     }
 
@@ -305,35 +337,56 @@ impl KvRows {
 
 impl KvHead {
     fn push(&mut self, key: &[f32], value: &[f32]) {
-        let lane = self.n_keys % TILE_ROWS;
+        let (lane, size) = (self.n_keys % TILE_ROWS, self.format.block_bytes());
+        let tile = self.d_key * TILE_ROWS * size;
         if lane == 0 {
-            self.keys
-                .resize(self.keys.len() + self.d_key, [0.0; TILE_ROWS]);
+            self.keys.resize(self.keys.len() + tile, 0);
         }
-        let last = self.keys.len() - self.d_key;
-        for (tile, x) in self.keys[last..].iter_mut().zip(key) {
-            tile[lane] = *x;
+        let last = self.keys.len() - tile;
+        let places = self.keys[last..].chunks_exact_mut(TILE_ROWS * size);
+        if self.format == Format::F16 {
+            for (place, x) in places.zip(key) {
+                place[lane * 2..][..2].copy_from_slice(&f32_to_f16(*x).to_le_bytes());
+            }
+            let values = value.iter().flat_map(|x| f32_to_f16(*x).to_le_bytes());
+            self.values.extend(values);
+        } else {
+            for (place, x) in places.zip(key) {
+                place[lane * 4..][..4].copy_from_slice(&x.to_le_bytes());
+            }
+            self.values
+                .extend(value.iter().flat_map(|x| x.to_le_bytes()));
         }
-        self.values.extend_from_slice(value);
         self.n_keys += 1;
     }
 
-    fn truncate(&mut self, n_positions: usize, d_value: usize) {
+    fn truncate(&mut self, n_positions: usize) {
+        let size = self.format.block_bytes();
         self.n_keys = self.n_keys.min(n_positions);
-        self.keys
-            .truncate(self.n_keys.div_ceil(TILE_ROWS) * self.d_key);
-        self.values.truncate(self.n_keys * d_value);
+        let n_tiles = self.n_keys.div_ceil(TILE_ROWS);
+        self.keys.truncate(n_tiles * TILE_ROWS * self.d_key * size);
+        self.values.truncate(self.n_keys * self.d_value * size);
     }
 
-    /// The tiles (`[d_key, 8]` each) that hold some keys, which begin a tile.
-    pub(crate) fn key_tiles(&self, keys: Range<usize>) -> &[[f32; TILE_ROWS]] {
+    /// The tiles that hold some keys, which begin a tile.
+    pub(crate) fn key_tiles(&self, keys: Range<usize>) -> KeptRows<'_> {
+        let tile = TILE_ROWS * self.d_key * self.format.block_bytes();
         let tiles = keys.start / TILE_ROWS..keys.end.div_ceil(TILE_ROWS);
-        &self.keys[tiles.start * self.d_key..tiles.end * self.d_key]
+        KeptRows {
+            format: self.format,
+            width: self.d_key,
+            bytes: &self.keys[tiles.start * tile..tiles.end * tile],
+        }
     }
 
-    /// `[n_keys, d_value]`.
-    pub(crate) fn values(&self) -> &[f32] {
-        &self.values
+    /// The values of some keys.
+    pub(crate) fn values(&self, keys: Range<usize>) -> KeptRows<'_> {
+        let row = self.d_value * self.format.block_bytes();
+        KeptRows {
+            format: self.format,
+            width: self.d_value,
+            bytes: &self.values[keys.start * row..keys.end * row],
+        }
     }
 }
 

@@ -580,3 +580,63 @@ fn what_is_no_number_is_refused_where_it_appears() {
         assert_eq!(states[0].n_positions(), 0);
     }
 }
+
+#[test]
+fn a_sequence_keeps_to_the_arithmetic_it_began_in() {
+    let model = model("llama");
+    let ids = tokens(11, 1);
+    let input = |range: std::ops::Range<usize>| SequenceInput {
+        tokens: &ids[range],
+        logits: WantedLogits::Last,
+    };
+    let mut bytes = Vec::new();
+    for (profile, other) in [
+        (Profile::Exact, Profile::Fast),
+        (Profile::Fast, Profile::Exact),
+    ] {
+        let mut states = [SequenceState::new(model.spec())];
+        forward(
+            &model,
+            &mut runtime(1, profile),
+            &[input(0..9)],
+            &mut states,
+            None,
+        )
+        .unwrap();
+        bytes.push(states[0].n_bytes());
+        let error = forward(
+            &model,
+            &mut runtime(1, other),
+            &[input(9..10)],
+            &mut states,
+            None,
+        );
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            format!(
+                "the sequence was begun in {} and cannot go on in {}",
+                profile.name(),
+                other.name()
+            )
+        );
+        // Nothing has happened to it, and an empty one may begin anew.
+        forward(
+            &model,
+            &mut runtime(1, profile),
+            &[input(9..11)],
+            &mut states,
+            None,
+        )
+        .unwrap();
+        states[0].truncate(0).unwrap();
+        forward(
+            &model,
+            &mut runtime(1, other),
+            &[input(0..9)],
+            &mut states,
+            None,
+        )
+        .unwrap();
+    }
+    assert_eq!(bytes[0], 2 * bytes[1], "keys and values in half the bytes");
+}

@@ -51,6 +51,7 @@ mod tile;
 
 pub use activations::{Activations, Arithmetic, has_integer_kernel};
 pub use arch::{Isa, Kernels};
+pub use attention::KeptRows;
 pub use encode::{EncodeError, encode, f32_to_bf16, f32_to_f16, has_encoder};
 pub use format::Format;
 pub use half::{bf16_to_f32, f16_to_f32};

@@ -12,8 +12,8 @@
 mod support;
 
 use larql_kernels::{
-    Activations, Arithmetic, Format, Isa, Kernels, LinearJob, MatrixView, RowOrder,
-    has_integer_kernel, linear,
+    Activations, Arithmetic, Format, Isa, KeptRows, Kernels, LinearJob, MatrixView, RowOrder,
+    decode, f32_to_f16, has_integer_kernel, linear,
 };
 use support::{Extreme, Rng, Tiles, assert_same_bits, one_thread, weights};
 
@@ -280,6 +280,21 @@ fn activations_that_are_not_numbers_stay_so() {
     }
 }
 
+/// Values as `format` stores them, and its bytes.
+fn stored(format: Format, values: &[f32]) -> (Vec<f32>, Vec<u8>) {
+    let bytes: Vec<u8> = if format == Format::F16 {
+        values
+            .iter()
+            .flat_map(|x| f32_to_f16(*x).to_le_bytes())
+            .collect()
+    } else {
+        values.iter().flat_map(|x| x.to_le_bytes()).collect()
+    };
+    let mut decoded = vec![0.0; values.len()];
+    decode(format, &bytes, &mut decoded);
+    (decoded, bytes)
+}
+
 /// Numbers of queries and keys around the groups of the kernels, and widths around their registers.
 #[test]
 fn attention_agrees_and_no_query_meets_another() {
@@ -291,25 +306,36 @@ fn attention_agrees_and_no_query_meets_another() {
         (7, 40, 256, 65),
         (16, 77, 129, 72),
     ] {
-        for extreme in [Extreme::No, Extreme::Subnormal, Extreme::Saturated] {
-            let what = format!("{n_queries} queries, {n_keys} keys, {extreme:?}");
+        let extremes = [Extreme::No, Extreme::Subnormal, Extreme::Saturated];
+        for (extreme, format) in extremes
+            .iter()
+            .flat_map(|e| [(e, Format::F32), (e, Format::F16)])
+        {
+            let what = format!("{n_queries} queries, {n_keys} keys, {format}, {extreme:?}");
             let mut rng = Rng::new(n_keys as u64);
             let keys = extreme.floats(&mut rng, n_keys * d_key);
             let values = extreme.floats(&mut rng, n_keys * d_value);
             let queries = rng.floats(n_queries * d_key);
             let queries: Vec<&[f32]> = queries.chunks(d_key).collect();
-            let mut tiles = vec![[0f32; 8]; n_keys.div_ceil(8) * d_key];
-            for (key, row) in keys.chunks(d_key).enumerate() {
-                for (d, x) in row.iter().enumerate() {
-                    tiles[key / 8 * d_key + d][key % 8] = *x;
-                }
+            let (keys, key_rows) = stored(format, &keys);
+            let (values, value_rows) = stored(format, &values);
+            let size = format.block_bytes();
+            let mut tiles = vec![0u8; n_keys.div_ceil(8) * 8 * d_key * size];
+            for (i, x) in key_rows.chunks(size).enumerate() {
+                let (key, d) = (i / d_key, i % d_key);
+                tiles[((key / 8 * d_key + d) * 8 + key % 8) * size..][..size].copy_from_slice(x);
             }
             let stride = n_keys.next_multiple_of(8) + 3;
+            let kept = |width, bytes| KeptRows {
+                format,
+                width,
+                bytes,
+            };
             let of = |k: &Kernels, queries: &[&[f32]]| {
                 let mut scores = vec![f32::NAN; queries.len() * stride];
-                k.scores(&tiles, d_key, queries, &mut scores, stride);
+                k.scores(kept(d_key, &tiles), queries, &mut scores, stride);
                 let mut z = vec![f32::NAN; queries.len() * d_value];
-                k.weigh(&values, d_value, &scores, stride, &mut z);
+                k.weigh(kept(d_value, &value_rows), &scores, stride, &mut z);
                 let scores = scores
                     .chunks(stride)
                     .flat_map(|row| &row[..n_keys])

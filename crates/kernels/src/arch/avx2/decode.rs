@@ -12,7 +12,7 @@
 use std::arch::x86_64::*;
 
 use super::super::scalar::decode as portable;
-use super::registers::{f16_at, load_half, part, prefetch, store_f32};
+use super::registers::{NEAR, f16_at, load_half, part, prefetch, store_f32};
 use super::unpack::{self, Unpacked};
 use crate::format::Format;
 
@@ -79,7 +79,7 @@ fn per_32<const BYTES: usize, const MIN: bool>(
 ) {
     let values = out.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
     for (block, values) in bytes.as_chunks::<BYTES>().0.iter().zip(values) {
-        prefetch(block);
+        prefetch::<NEAR>(block);
         let Unpacked { quants, scale, min } = unpack(block);
         let (scale, min) = (_mm256_set1_ps(scale), _mm256_set1_ps(min));
         for (values, quants) in values.iter_mut().zip(floats(quants)) {
@@ -112,7 +112,7 @@ fn with_mins<const BYTES: usize>(
         .as_chunks_mut::<8>()
         .0;
     for (block, values) in bytes.as_chunks::<BYTES>().0.iter().zip(values) {
-        prefetch(block);
+        prefetch::<NEAR>(block);
         let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
         let (scales, mins) = portable::scales_and_mins(part::<12>(block, 4));
         for pair in 0..4 {
@@ -139,7 +139,7 @@ fn q6_k(bytes: &[u8], out: &mut [f32]) {
         .as_chunks_mut::<8>()
         .0;
     for (block, values) in bytes.as_chunks::<210>().0.iter().zip(values) {
-        prefetch(block);
+        prefetch::<NEAR>(block);
         let d = f16_at(block, 208);
         for half in 0..2 {
             for (quarter, quants) in unpack::q6_k(block, half).into_iter().enumerate() {

@@ -71,17 +71,15 @@ pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
     _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))))
 }
 
-/// Asks for the weights a little after `block`, as many as the block has: the next rows of a matrix
-/// follow this one, and the hardware's own prefetching stops at the end of a page.
+/// Asks for the weights `AHEAD` bytes after `block`, as many as the block has: what follows it in memory comes next, and the
+/// hardware's own prefetching stops at the end of a page and loses its way in blocks of several streams.
 #[target_feature(enable = "avx2")]
 #[inline]
 #[allow(
     unused_unsafe,
     reason = "the intrinsic is safe in newer standard libraries only"
 )]
-pub(super) fn prefetch(block: &[u8]) {
-    /// Far enough for the latency of memory at the speed of one core.
-    const AHEAD: usize = 1536;
+pub(super) fn prefetch<const AHEAD: usize>(block: &[u8]) {
     const LINE: usize = 64;
     for at in (0..block.len()).step_by(LINE) {
         let at = block.as_ptr().wrapping_add(AHEAD + at).cast();
@@ -89,6 +87,12 @@ pub(super) fn prefetch(block: &[u8]) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
     }
 }
+
+/// Far enough for the latency of memory at the speed of one core.
+pub(super) const NEAR: usize = 1536;
+
+/// As [`NEAR`] for the large blocks of which three parts are read at once.
+pub(super) const FAR: usize = 3072;
 
 /// Lanes `l` and `l + 4` added.
 #[target_feature(enable = "avx2")]

@@ -19,7 +19,7 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{load_u8, part, store_f32, store_u8};
+use super::registers::{FAR, NEAR, load_u8, part, prefetch, store_f32, store_u8};
 use super::tile_weights::{
     IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, halves, lookup, nibbles_32, q4_k_weights,
     q5_k_weights, q6_k_scales, q6_k_weights, scales_and_mins, vector, widen_u8,
@@ -202,6 +202,9 @@ fn per_32<
         for t in 1..T {
             group[t] = &tiles[t][b];
         }
+        if N == 1 {
+            prefetch::<NEAR>(group[0]);
+        }
         let sums = sums(group, b, quants(&x, b));
         for t in 0..T {
             let scale = scale(group[t]);
@@ -253,6 +256,9 @@ fn with_mins<
         let mut group = [&tiles[0][b]; T];
         for t in 1..T {
             group[t] = &tiles[t][b];
+        }
+        if N == 1 {
+            prefetch::<NEAR>(group[0]);
         }
         let mut packed = [scales_and_mins(part(group[0], 32)); T];
         for t in 1..T {
@@ -432,6 +438,9 @@ fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
         let mut group = [&tiles[0][b]; T];
         for t in 1..T {
             group[t] = &tiles[t][b];
+        }
+        if N == 1 {
+            prefetch::<FAR>(group[0]);
         }
         let mut products = [[_mm256_setzero_ps(); N]; T];
         for j in 0..8 {
