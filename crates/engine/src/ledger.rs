@@ -151,14 +151,20 @@ impl Charge {
 
     /// Attention of `rows` over the keys that each of them sees. A position is charged for its own keys, although
     /// positions that are worked out together share the loads.
-    pub(crate) fn attention(rows: &[RowPlace], heads: &Heads<'_>, slabs: usize) -> Self {
+    pub(crate) fn attention(
+        rows: &[RowPlace],
+        heads: &Heads<'_>,
+        profile: Profile,
+        slabs: usize,
+    ) -> Self {
         let window = heads.window.map_or(usize::MAX, |window| window as usize);
         let n_keys: u64 = rows
             .iter()
             .map(|row| (row.position + 1).min(window) as u64)
             .sum();
         let (per_key, n_heads) = ((heads.d_key + heads.d_value) as u64, heads.n_heads as u64);
-        let state_bytes = n_keys * heads.n_kv_heads as u64 * per_key * F32_BYTES;
+        let kept = crate::state::kept_format(profile).block_bytes() as u64;
+        let state_bytes = n_keys * heads.n_kv_heads as u64 * per_key * kept;
         Self {
             calls: 1,
             slabs: slabs as u64,

@@ -1,7 +1,7 @@
 //! Running tokens on trial: several supplied ones in one traversal, and going back to before them.
 //!
 //! Not a second kind of pass: [`step_many`] is [`forward`] of one sequence. Attention layers forget single positions,
-//! running states cannot, so a mark of a model that has some keeps a copy of everything the sequence remembers.
+//! running states cannot, so a mark keeps a copy of those.
 
 use larql_models::spec::{Mixer, ModelSpec};
 
@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::forward::{Logits, SequenceInput, WantedLogits, forward};
 use crate::model::Model;
 use crate::runtime::Runtime;
-use crate::state::SequenceState;
+use crate::state::{SequenceState, Snapshot};
 
 /// Runs supplied tokens in one traversal and gives the logits after each: row `i` (`[d_vocab]`) follows `tokens[i]`.
 ///
@@ -32,47 +32,38 @@ pub fn step_many(
 
 /// A place in a sequence that it can go back to.
 #[derive(Debug)]
-pub struct Mark {
-    n_positions: usize,
-    /// What was remembered there, where layers cannot forget single positions.
-    copy: Option<Box<SequenceState>>,
-}
+pub struct Mark(Snapshot);
 
 impl Mark {
     /// Positions run before it.
     pub fn n_positions(&self) -> usize {
-        self.n_positions
+        self.0.n_positions()
     }
 }
 
 impl SequenceState {
-    /// Marks the end of the sequence. Free for attention; a model with running states pays a copy of [`Self::n_bytes`].
-    pub fn mark(&self, spec: &ModelSpec) -> Mark {
-        Mark {
-            n_positions: self.n_positions(),
-            copy: has_running_state(spec).then(|| Box::new(self.clone())),
-        }
+    /// Marks the end of the sequence. Free for attention; running states are copied.
+    pub fn mark(&self) -> Mark {
+        Mark(self.snapshot())
     }
 
     /// Goes back towards a mark: keeps the first `n_kept` positions run since where every layer can, else none of them.
     /// Gives how many it kept. All of them are kept if there are no more.
     ///
     /// # Errors
-    /// If the mark was made with the spec of another model and a layer cannot go back.
+    /// As [`Self::truncate`], a running state excepted.
     pub fn rewind(&mut self, mark: Mark, n_kept: usize) -> Result<usize, EngineError> {
-        let n_since = self.n_positions().saturating_sub(mark.n_positions);
+        let n_since = self.n_positions().saturating_sub(mark.n_positions());
         if n_kept >= n_since {
             return Ok(n_since);
         }
-        match mark.copy {
-            Some(copy) => {
-                *self = *copy;
+        match self.truncate(mark.n_positions() + n_kept) {
+            Ok(()) => Ok(n_kept),
+            Err(EngineError::CannotRewind { .. }) => {
+                self.restore(mark.0);
                 Ok(0)
             }
-            None => {
-                self.truncate(mark.n_positions + n_kept)?;
-                Ok(n_kept)
-            }
+            Err(error) => Err(error),
         }
     }
 }

@@ -290,11 +290,11 @@ impl Pass<'_, '_> {
     ) -> Result<(), EngineError> {
         self.z
             .resize(self.rows.len() * heads.n_heads * heads.d_value, 0.0);
-        let n_threads = self.runtime.n_threads();
+        let (n_threads, profile) = (self.runtime.n_threads(), self.runtime.profile());
         self.runtime.within(OperatorClass::Attention, |runtime| {
             runtime.charge(OperatorClass::Attention, || {
                 let slabs = n_threads.min(self.rows.len() * heads.n_heads);
-                Charge::attention(&self.rows, &heads, slabs)
+                Charge::attention(&self.rows, &heads, profile, slabs)
             });
             attend(
                 runtime,

@@ -198,10 +198,7 @@ impl SequenceState {
     pub(crate) fn enter(&mut self, profile: Profile) -> Result<(), EngineError> {
         if self.n_positions == 0 {
             self.profile = Some(profile);
-            let format = match profile {
-                Profile::Exact => Format::F32,
-                Profile::Fast => Format::F16,
-            };
+            let format = kept_format(profile);
             for layer in &mut self.layers {
                 match layer {
                     LayerState::Rows(rows) => {
@@ -217,9 +214,10 @@ impl SequenceState {
         }
     }
 
-    /// What has to be kept to undo a pass that fails.
+    /// What has to be kept to go back to here.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
+            n_positions: self.n_positions,
             recurrent: self
                 .layers
                 .iter()
@@ -231,9 +229,10 @@ impl SequenceState {
         }
     }
 
-    /// Goes back to where a snapshot was taken; nothing but one failed pass has happened since.
+    /// Goes back to where a snapshot was taken.
     pub(crate) fn restore(&mut self, snapshot: Snapshot) {
-        let n_positions = self.n_positions;
+        let n_positions = snapshot.n_positions;
+        self.n_positions = n_positions;
         for (layer, kept) in self.layers.iter_mut().zip(snapshot.recurrent) {
             match (layer, kept) {
                 (LayerState::Rows(rows), _) => rows.truncate(n_positions),
@@ -247,7 +246,15 @@ impl SequenceState {
 /// Recurrent states before a pass.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
+    n_positions: usize,
     recurrent: Vec<Option<RecurrentState>>,
+}
+
+impl Snapshot {
+    /// Positions run before it.
+    pub(crate) fn n_positions(&self) -> usize {
+        self.n_positions
+    }
 }
 
 fn layer_state(mixer: &Mixer) -> LayerState {
@@ -287,6 +294,14 @@ fn layer_state(mixer: &Mixer) -> LayerState {
                 memory: vec![0.0; heads * d_key * d_value],
             })
         }
+    }
+}
+
+/// How keys and values are kept.
+pub(crate) fn kept_format(profile: Profile) -> Format {
+    match profile {
+        Profile::Exact => Format::F32,
+        Profile::Fast => Format::F16,
     }
 }
 

@@ -200,6 +200,10 @@ fn a_step_reads_what_it_sees_of_the_past() {
         assert_eq!(sum.state_bytes, state_bytes(model.spec()), "{name}");
         assert!(sum.transient_bytes > sum.state_bytes, "{name}");
     }
+    // Keys and values of `fast` are half as wide.
+    let model = model("llama");
+    let [_, step] = prompt_and_step(&model, &mut runtime(1, Profile::Fast));
+    assert_eq!(2 * step.sum().state_bytes, state_bytes(model.spec()));
 }
 
 #[test]

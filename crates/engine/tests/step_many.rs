@@ -97,7 +97,7 @@ fn rejected_tokens_leave_no_trace() {
         let (begun, each) = one_by_one(&model, &mut runtime, &supplied);
         for n_kept in 0..supplied.len() {
             let mut state = begun.clone();
-            let mark = state.mark(model.spec());
+            let mark = state.mark();
             assert_eq!(mark.n_positions(), PROMPT);
             // The kept tokens, and six others that turn out wrong.
             let mut trial = supplied[..n_kept].to_vec();
@@ -120,7 +120,7 @@ fn a_rewind_that_keeps_everything_changes_nothing() {
         let mut runtime = runtime(Profile::Exact);
         let supplied = tokens(4, 4);
         let (mut state, each) = one_by_one(&model, &mut runtime, &supplied);
-        let mark = state.mark(model.spec());
+        let mark = state.mark();
         step_many(&model, &mut runtime, &supplied[..3], &mut state).unwrap();
         assert_eq!(state.rewind(mark, 3).unwrap(), 3, "{name}");
         let next = step_many(&model, &mut runtime, &supplied[3..], &mut state).unwrap();

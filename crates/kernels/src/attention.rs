@@ -74,7 +74,7 @@ impl Kernels {
                 let panels = &mut panels[..pair.len() / tile_bytes * d_key];
                 self.decode_tile(keys.format, pair, panels);
                 let (first, second) = panels.split_at(d_key);
-                let second = (!second.is_empty()).then_some(&*second);
+                let second = (!second.is_empty()).then_some(second);
                 let at = tile * TILE_ROWS;
                 self.scores_of_pair([Some(first), second], queries, &mut out[at..], stride);
             }

@@ -72,8 +72,9 @@ impl Ceiling {
     /// Whether the readings differ by more than a tenth; readings that are no numbers do.
     pub(crate) fn has_drifted(&self) -> bool {
         let [low, high] = self.range();
-        // Written so that a comparison with no number refuses.
-        !(low > 0.0 && high <= low * DRIFT_MAX)
+        // The smaller of a number and none is the number.
+        let are_numbers = self.before.is_finite() && self.after.is_finite();
+        !(are_numbers && low > 0.0 && high <= low * DRIFT_MAX)
     }
 }
 

@@ -82,7 +82,7 @@ impl<'a> DraftModel<'a> {
         draft: &mut Vec<u32>,
     ) -> Result<(), EngineError> {
         let mut logits = self.catch_up(runtime, context)?;
-        self.mark = Some(self.state.mark(self.model.spec()));
+        self.mark = Some(self.state.mark());
         loop {
             let next = sampler.sample(&logits)?;
             draft.push(next);

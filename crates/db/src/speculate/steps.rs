@@ -125,7 +125,7 @@ impl<'s, 'd> Steps<'s, 'd> {
         draft: Vec<u32>,
     ) -> Result<(), EngineError> {
         let start = Instant::now();
-        let mark = (!draft.is_empty()).then(|| state.mark(self.model.spec()));
+        let mark = (!draft.is_empty()).then(|| state.mark());
         let tokens: Vec<u32> = std::iter::once(next).chain(draft.iter().copied()).collect();
         self.logits = Shown::Pass(step_many(self.model, runtime, &tokens, state)?);
         self.speculator.passed(draft.len(), start);
