@@ -17,6 +17,7 @@ mod float;
 mod registers;
 mod tile_decode;
 mod tile_floats;
+mod tile_one;
 mod tile_weights;
 mod tiles;
 mod unpack;

@@ -28,6 +28,16 @@ pub(super) fn vector(group: &[u8], at: usize) -> __m256i {
     load_u8(part(group, at))
 }
 
+/// Inputs `4 c .. 4 c + 4` of a block, in every lane.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn four(block: &[i8; 32], c: usize) -> __m256i {
+    let q = &block[4 * c..4 * c + 4];
+    _mm256_set1_epi32(i32::from_le_bytes([
+        q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8,
+    ]))
+}
+
 /// The low (`HIGH` false) or high nibbles of a vector.
 #[target_feature(enable = "avx2")]
 #[inline]

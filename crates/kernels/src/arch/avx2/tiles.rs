@@ -20,8 +20,9 @@
 use std::arch::x86_64::*;
 
 use super::registers::{FAR, NEAR, load_u8, part, prefetch, store_f32, store_u8};
+use super::tile_one;
 use super::tile_weights::{
-    IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, halves, lookup, nibbles_32, q4_k_weights,
+    IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, four, halves, lookup, nibbles_32, q4_k_weights,
     q5_k_weights, q6_k_scales, q6_k_weights, scales_and_mins, vector, widen_u8,
 };
 use crate::activations::Blocks;
@@ -66,16 +67,6 @@ fn weight<const PLANES: bool>(
         true => load_u8(&planes[b][c]),
         false => decode(),
     }
-}
-
-/// Inputs `4 c .. 4 c + 4` of a block, in every lane.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn four(block: &[i8; 32], c: usize) -> __m256i {
-    let q = &block[4 * c..4 * c + 4];
-    _mm256_set1_epi32(i32::from_le_bytes([
-        q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8,
-    ]))
 }
 
 /// Sums of 32 products per row of each tile, the weights unsigned; `factor(t, c)` multiplies the sums of vectors from `c` on.
@@ -401,17 +392,22 @@ table_functions! {
     }, |g| e8m0_halves(part(g, 0)));
 
     q4_k, expand_q4_k, 1152, 8, |g, j, c| q4_k_weights(g, j, c),
-    |tiles, planes, x, out| {
-        with_mins::<1152, 8, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q4_k_weights(g, j, c))
+    |tiles, planes, x, out| match N {
+        1 => tile_one::q4_k(tiles[0], &x[0], &mut out[0][0]),
+        _ => with_mins::<1152, 8, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q4_k_weights(g, j, c)),
     };
 
     q5_k, expand_q5_k, 1408, 8, |g, j, c| q5_k_weights(g, j, c),
-    |tiles, planes, x, out| {
-        with_mins::<1408, 4, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q5_k_weights(g, j, c))
+    |tiles, planes, x, out| match N {
+        1 => tile_one::q5_k(tiles[0], &x[0], &mut out[0][0]),
+        _ => with_mins::<1408, 4, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q5_k_weights(g, j, c)),
     };
 
     q6_k, expand_q6_k, 1680, 8, |g, j, c| q6_k_weights(g, j, c),
-    |tiles, planes, x, out| q6_k_dots::<PLANES, T, N>(tiles, planes, x, out);
+    |tiles, planes, x, out| match N {
+        1 => tile_one::q6_k(tiles[0], &x[0], &mut out[0][0]),
+        _ => q6_k_dots::<PLANES, T, N>(tiles, planes, x, out),
+    };
 }
 
 /// Vector `c` of a block of 32 with five bits, whose high bits begin at `at`.
