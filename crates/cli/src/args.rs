@@ -91,6 +91,9 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Write a model as a GGUF file in smaller types
     Quantize(QuantizeArgs),
+    /// Keep the weights of a vindex beside them as they are computed with: starts read nothing ahead, and a model may be larger
+    /// than memory
+    Pack(PackArgs),
     /// What is inside a model; reads headers only
     Show(ShowArgs),
     /// Whether a vindex is intact
@@ -212,6 +215,14 @@ pub(crate) struct QuantizeArgs {
     /// decoded values exactly, does not need it
     #[arg(long)]
     pub(crate) requantize: bool,
+}
+
+/// `larql pack`
+#[derive(Debug, Args)]
+pub(crate) struct PackArgs {
+    /// The vindex; its tiles.pack is made, or replaced if it is damaged or of another model, and can be deleted at any time
+    #[arg(value_name = "VINDEX")]
+    pub(crate) vindex: PathBuf,
 }
 
 /// What a vindex contains.

@@ -327,6 +327,10 @@ impl From<VindexError> for CliError {
                 ..Self::interrupted()
             },
             VindexError::Tokenizer { ref source, .. } => Self::from_chain(variant(source), &error),
+            VindexError::Pack { ref source, .. } => {
+                let kind = format!("pack_{}", variant(source));
+                Self::from_chain(kind, &error).with_hint(vindex_hint(&error))
+            }
             error => {
                 let hint = vindex_hint(&error);
                 Self::from_chain(variant(&error), &error).with_hint(hint)

@@ -76,6 +76,7 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
         | Command::Extract(_)
         | Command::Export(_)
         | Command::Quantize(_)
+        | Command::Pack(_)
         | Command::Show(_)
         | Command::Verify(_)
         | Command::Run(_)
@@ -92,6 +93,7 @@ fn dispatch(command: &Command, context: &mut Context) -> Result<Outcome, CliErro
         Command::Extract(args) => commands::extract::extract(context, args),
         Command::Export(args) => commands::export::export(context, args),
         Command::Quantize(args) => commands::export::quantize(context, args),
+        Command::Pack(args) => commands::pack::pack(context, args),
         Command::Show(args) => commands::show::show(context, args),
         Command::Verify(args) => commands::verify::verify(context, args),
         Command::Run(args) => commands::run::run(context, args),

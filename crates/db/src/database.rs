@@ -10,9 +10,10 @@ use larql_engine::Model;
 use larql_models::checkpoint::IgnoredTensor;
 use larql_models::tokenizer::Tokenizer;
 use larql_models::{Checkpoint, Container, ModelSpec};
-use larql_vindex::{Level, Vindex};
+use larql_vindex::{Level, Pack, Vindex};
 
 use crate::error::DbError;
+use crate::pack::matrices;
 
 /// One opened model.
 #[derive(Debug)]
@@ -195,15 +196,30 @@ impl Database {
         Ok(self.tokenizer.get_or_init(|| built))
     }
 
+    /// The tiles beside the weights, if it is a vindex with a pack; what [`Self::model`] runs then.
+    ///
+    /// # Errors
+    /// If the pack is damaged or of another model: it is never passed over.
+    pub fn pack(&self) -> Result<Option<Pack>, DbError> {
+        match (&self.source, &self.checkpoint) {
+            (Source::Vindex(vindex), Some(checkpoint)) => Ok(Pack::open(vindex, checkpoint)?),
+            (Source::Vindex(_), None) | (Source::Checkpoint, _) => Ok(None),
+        }
+    }
+
     /// The resolved weights.
     ///
     /// # Errors
-    /// If the vindex holds too little to run, or a tensor does not fit.
+    /// If the vindex holds too little to run, or a tensor or the pack does not fit.
     pub fn model(&self) -> Result<&Model, DbError> {
         if let Some(model) = self.model.get() {
             return Ok(model);
         }
-        let loaded = Model::load(self.checkpoint()?)?;
+        let checkpoint = self.checkpoint()?;
+        let loaded = match self.pack()? {
+            None => Model::load(checkpoint)?,
+            Some(pack) => Model::load_packed(checkpoint, &matrices(&pack))?,
+        };
         Ok(self.model.get_or_init(|| loaded))
     }
 }

@@ -17,6 +17,7 @@ pub mod facts;
 pub mod features;
 pub mod generate;
 pub mod infer;
+pub mod pack;
 pub mod parity;
 pub mod plan;
 pub mod progress;

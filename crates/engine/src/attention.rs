@@ -10,7 +10,7 @@ use larql_kernels::{Kernels, TILE_ROWS};
 
 use crate::error::EngineError;
 use crate::runtime::Runtime;
-use crate::state::{KvHead, SequenceState};
+use crate::state::{KvHead, ROOM, SequenceState};
 use crate::tap::{RowPlace, Tap, TapPoint};
 
 /// Queries that are worked out together at most: their scores of some thousand keys stay in a second-level cache.
@@ -238,6 +238,11 @@ impl Group {
             *query = &q[(row * heads.n_heads + head) * heads.d_key..][..heads.d_key];
         }
         let n_keys = rows[self.rows.end - 1].position + 1;
+        // As far as the sequence has room, so that a step allocates when it makes more and not between.
+        let n_scores = n_queries * ((self.stride - 1).next_multiple_of(ROOM) + 1);
+        if self.pattern.capacity() < n_scores {
+            self.pattern.reserve(n_scores - self.pattern.len());
+        }
         self.pattern.resize(n_queries * self.stride, 0.0);
         kernels.scores(
             kv.key_tiles(self.first_key..n_keys),

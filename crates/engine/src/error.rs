@@ -64,6 +64,16 @@ pub enum EngineError {
         #[source]
         source: std::io::Error,
     },
+    /// Tiles that were made before are not those of the checkpoint.
+    #[error("packed tiles of `{role}`: expected {expected}, got {got}")]
+    Packed {
+        /// What they are for.
+        role: String,
+        /// What the checkpoint has.
+        expected: String,
+        /// What the tiles are.
+        got: String,
+    },
     /// No token was given.
     #[error("sequence {sequence} has no tokens to run")]
     EmptyInput {

@@ -5,7 +5,9 @@
 //! in the batch. The weight of a row multiplies its activations, so that an activation is what its down column is
 //! multiplied by.
 
-use larql_models::spec::{FfnPart, MoeSpec, RouterInput, RouterScore, RouterSelect};
+mod choice;
+
+use larql_models::spec::{FfnPart, RouterInput};
 
 use crate::activation;
 use crate::error::EngineError;
@@ -14,21 +16,70 @@ use crate::ledger::{Charge, OperatorClass};
 use crate::pass::{Pass, add_bias, norm_chunks, sigmoid, visit, wants};
 use crate::tap::TapPoint;
 
+use choice::{ChoiceRoom, choose};
+
 /// The rows of the pass that a part works on.
-struct Share<'a> {
-    ffn: &'a DenseFfn,
-    /// Row of the pass, and the weight of the part's output there; `None` is all rows with weight one.
-    rows: Option<Vec<(usize, f32)>>,
+#[derive(Debug, Default)]
+struct Share {
+    /// Which part of the layer.
+    part: usize,
+    /// Whether it gets all rows, with weight one.
+    all_rows: bool,
+    /// Otherwise: row of the pass, and the weight of the part's output there.
+    rows: Vec<(usize, f32)>,
     /// `[rows of the share, d_mlp]`; the only input projection where the FFN is not gated.
     gate: Vec<f32>,
     /// The same, empty where the FFN is not gated.
     up: Vec<f32>,
 }
 
-impl Share<'_> {
+/// Room for an FFN.
+#[derive(Debug, Default)]
+pub(crate) struct FfnRoom {
+    /// Of the layer at work the first few; the others keep their memory.
+    shares: Vec<Share>,
+    /// The rows of an expert, together.
+    gathered: Vec<f32>,
+    /// What takes the place of `up` where there is none.
+    ones: Vec<f32>,
+    /// The input of experts that have a norm of their own.
+    experts_in: Vec<f32>,
+    router_in: Vec<f32>,
+    /// Weight of every expert's output in every row, `[rows, n_experts]`; zero where it does not run.
+    weights: Vec<f32>,
+    /// Weight of the shared expert in every row, where it has a router.
+    shared: Vec<f32>,
+    choice: ChoiceRoom,
+    /// The output of one part.
+    out: Vec<f32>,
+    /// That of the dense part beside experts.
+    dense: Vec<f32>,
+}
+
+impl Share {
+    /// Makes it the share of a part that gets all rows.
+    fn give_all(&mut self, part: usize) {
+        self.part = part;
+        self.all_rows = true;
+        self.rows.clear();
+    }
+
+    /// Makes it the share of a part that gets some rows.
+    fn give(&mut self, part: usize, rows: impl Iterator<Item = (usize, f32)>) {
+        self.part = part;
+        self.all_rows = false;
+        self.rows.clear();
+        self.rows.extend(rows);
+    }
+
     /// Row of the pass.
     fn row(&self, i: usize) -> usize {
-        self.rows.as_ref().map_or(i, |rows| rows[i].0)
+        if self.all_rows { i } else { self.rows[i].0 }
+    }
+
+    /// Weight of the output.
+    fn weight(&self, i: usize) -> f32 {
+        if self.all_rows { 1.0 } else { self.rows[i].1 }
     }
 }
 
@@ -40,137 +91,173 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::MlpIn,
             idx,
-            &self.rows,
-            &mut self.normed,
+            self.rows,
+            &mut self.room.normed,
             d_model,
         )?;
-        let Some(moe) = &ffn.moe else {
-            let mut shares = vec![Share {
-                ffn: &ffn.parts[0],
-                rows: None,
-                gate: std::mem::take(&mut self.gate),
-                up: std::mem::take(&mut self.up),
-            }];
-            let input = std::mem::take(&mut self.normed);
-            let mut branch = std::mem::take(&mut self.branch);
-            branch.resize(input.len(), 0.0);
-            self.project_in(&mut shares[0], &input);
-            self.fire(idx, ffn, &mut shares)?;
-            self.project_out(&shares[0], &mut branch);
-            for share in shares {
-                (self.gate, self.up) = (share.gate, share.up);
-            }
-            (self.normed, self.branch) = (input, branch);
-            return Ok(());
+        let mut room = std::mem::take(&mut self.room.ffn);
+        let input = std::mem::take(&mut self.room.normed);
+        let mut branch = std::mem::take(&mut self.room.branch);
+        let result = match &ffn.moe {
+            None => self.dense(idx, ffn, &input, &mut branch, &mut room),
+            Some(moe) => self.moe(idx, ffn, moe, (&input, resid), &mut branch, &mut room),
         };
-        self.moe(idx, ffn, moe, resid)
+        (self.room.ffn, self.room.normed, self.room.branch) = (room, input, branch);
+        result
     }
 
-    fn moe(&mut self, idx: usize, ffn: &Ffn, moe: &Moe, resid: &[f32]) -> Result<(), EngineError> {
+    fn dense(
+        &mut self,
+        idx: usize,
+        ffn: &Ffn,
+        input: &[f32],
+        branch: &mut Vec<f32>,
+        room: &mut FfnRoom,
+    ) -> Result<(), EngineError> {
+        let FfnRoom {
+            shares,
+            gathered,
+            ones,
+            ..
+        } = room;
+        let share = at_least(shares, 1);
+        share[0].give_all(0);
+        self.project_in(&ffn.parts[0], &mut share[0], input, gathered);
+        self.fire(idx, ffn, share, ones)?;
+        self.project_out(&ffn.parts[0], &share[0], branch);
+        Ok(())
+    }
+
+    /// As [`Self::ffn`] with a router, which may ask for the residual stream too.
+    fn moe(
+        &mut self,
+        idx: usize,
+        ffn: &Ffn,
+        moe: &Moe,
+        (dense_in, resid): (&[f32], &[f32]),
+        branch: &mut Vec<f32>,
+        room: &mut FfnRoom,
+    ) -> Result<(), EngineError> {
         let (n, d_model) = (self.rows.len(), self.model.spec().d_model as usize);
-        let dense_in = std::mem::take(&mut self.normed);
-        let experts_in = moe.beside.as_ref().map(|beside| {
-            let mut normed = vec![0.0; resid.len()];
-            self.norm_rows(&beside.experts_pre, resid, d_model, &mut normed);
-            normed
-        });
-        let experts_in = experts_in.as_ref().unwrap_or(&dense_in);
-        let mut weights = self.route(moe, experts_in, resid);
+        let n_shares = self.share_out(idx, ffn, moe, (dense_in, resid), room)?;
+        let FfnRoom {
+            shares,
+            ones,
+            out,
+            dense,
+            ..
+        } = room;
+        let shares = &mut shares[..n_shares];
+        self.fire(idx, ffn, shares, ones)?;
+        branch.clear();
+        branch.resize(n * d_model, 0.0);
+        for share in &*shares {
+            let part = &ffn.parts[share.part];
+            self.project_out(part, share, out);
+            if let (FfnPart::Dense, Some(beside)) = (part.part, &moe.beside) {
+                std::mem::swap(out, dense);
+                norm_chunks(self.runtime, &beside.dense_post, dense, d_model);
+                continue;
+            }
+            for (i, from) in out.chunks_exact(d_model).enumerate() {
+                let to = &mut branch[share.row(i) * d_model..][..d_model];
+                to.iter_mut().zip(from).for_each(|(x, y)| *x += y);
+            }
+        }
+        if let Some(beside) = &moe.beside {
+            norm_chunks(self.runtime, &beside.experts_post, branch, d_model);
+            branch.iter_mut().zip(&*dense).for_each(|(x, y)| *x += y);
+        }
+        Ok(())
+    }
+
+    /// Lets the router give out the rows, and takes each share as far as its projections in. Gives the number of shares.
+    fn share_out(
+        &mut self,
+        idx: usize,
+        ffn: &Ffn,
+        moe: &Moe,
+        (dense_in, resid): (&[f32], &[f32]),
+        room: &mut FfnRoom,
+    ) -> Result<usize, EngineError> {
+        let (n, d_model) = (self.rows.len(), self.model.spec().d_model as usize);
+        let experts_in = match &moe.beside {
+            None => dense_in,
+            Some(beside) => {
+                room.experts_in.resize(resid.len(), 0.0);
+                self.norm_rows(&beside.experts_pre, resid, d_model, &mut room.experts_in);
+                room.experts_in.as_slice()
+            }
+        };
+        let (router_in, weights) = (&mut room.router_in, &mut room.weights);
+        self.route(
+            moe,
+            (experts_in, resid),
+            router_in,
+            weights,
+            &mut room.choice,
+        );
         let n_experts = moe.spec.n_experts as usize;
         visit(
             &mut self.tap,
             TapPoint::MoeWeights,
             idx,
-            &self.rows,
-            &mut weights,
+            self.rows,
+            weights,
             n_experts,
         )?;
-        let shared = moe.shared_router.as_ref().map(|router| {
-            let mut gate = Vec::new();
-            self.runtime.project(
-                OperatorClass::Ffn,
-                experts_in,
-                n,
-                &mut [(router, &mut gate)],
-            );
-            gate.iter()
-                .map(|x| sigmoid(*x))
-                .enumerate()
-                .collect::<Vec<_>>()
-        });
-        let mut shares = Vec::new();
-        for part in &ffn.parts {
-            let rows = match part.part {
+        if let Some(router) = &moe.shared_router {
+            let mut jobs = [(router, &mut room.shared)];
+            self.runtime
+                .project(OperatorClass::Ffn, experts_in, n, &mut jobs);
+            room.shared.iter_mut().for_each(|x| *x = sigmoid(*x));
+        }
+        let mut n_shares = 0;
+        for (at, part) in ffn.parts.iter().enumerate() {
+            let share = &mut at_least(&mut room.shares, n_shares + 1)[n_shares];
+            match part.part {
                 FfnPart::Expert(expert) => {
                     let column = weights.iter().skip(expert as usize).step_by(n_experts);
-                    let rows: Vec<_> = column
-                        .copied()
-                        .enumerate()
-                        .filter(|(_, weight)| *weight != 0.0)
-                        .collect();
-                    if rows.is_empty() {
+                    let rows = column.copied().enumerate();
+                    share.give(at, rows.filter(|(_, weight)| *weight != 0.0));
+                    if share.rows.is_empty() {
                         continue;
                     }
-                    Some(rows)
                 }
-                FfnPart::Shared => shared.clone(),
-                FfnPart::Dense => None,
-            };
-            let mut share = Share {
-                ffn: part,
-                rows,
-                gate: Vec::new(),
-                up: Vec::new(),
-            };
+                FfnPart::Shared if moe.shared_router.is_some() => {
+                    share.give(at, room.shared.iter().copied().enumerate());
+                }
+                FfnPart::Shared | FfnPart::Dense => share.give_all(at),
+            }
             let input = match part.part {
-                FfnPart::Dense => &dense_in,
+                FfnPart::Dense => dense_in,
                 FfnPart::Expert(_) | FfnPart::Shared => experts_in,
             };
-            self.project_in(&mut share, input);
-            shares.push(share);
+            self.project_in(part, share, input, &mut room.gathered);
+            n_shares += 1;
         }
-        self.fire(idx, ffn, &mut shares)?;
-        let mut branch = std::mem::take(&mut self.branch);
-        branch.clear();
-        branch.resize(n * d_model, 0.0);
-        let mut out = vec![0.0; n * d_model];
-        let mut dense = Vec::new();
-        for share in &shares {
-            self.project_out(share, &mut out);
-            if let (FfnPart::Dense, Some(beside)) = (share.ffn.part, &moe.beside) {
-                dense = out.clone();
-                norm_chunks(self.runtime, &beside.dense_post, &mut dense, d_model);
-                continue;
-            }
-            let n_rows = share.gate.len() / share.ffn.up.rows();
-            for i in 0..n_rows {
-                let to = &mut branch[share.row(i) * d_model..][..d_model];
-                let from = &out[i * d_model..][..d_model];
-                to.iter_mut().zip(from).for_each(|(x, y)| *x += y);
-            }
-        }
-        if let Some(beside) = &moe.beside {
-            norm_chunks(self.runtime, &beside.experts_post, &mut branch, d_model);
-            branch.iter_mut().zip(&dense).for_each(|(x, y)| *x += y);
-        }
-        (self.normed, self.branch) = (dense_in, branch);
-        Ok(())
+        Ok(n_shares)
     }
 
     /// Gate and up projections of a share, before the activation; the product with up waits for [`Self::fire`].
-    fn project_in(&mut self, share: &mut Share<'_>, input: &[f32]) {
-        let (ffn, cols) = (share.ffn, share.ffn.up.cols());
-        let gathered: Vec<f32>;
-        let (x, n) = match &share.rows {
-            None => (input, input.len() / cols),
-            Some(rows) => {
-                let each = rows
-                    .iter()
-                    .flat_map(|(row, _)| &input[row * cols..][..cols]);
-                gathered = each.copied().collect();
-                (gathered.as_slice(), rows.len())
+    fn project_in(
+        &mut self,
+        ffn: &DenseFfn,
+        share: &mut Share,
+        input: &[f32],
+        gathered: &mut Vec<f32>,
+    ) {
+        let cols = ffn.up.cols();
+        let x = if share.all_rows {
+            input
+        } else {
+            gathered.clear();
+            for (row, _) in &share.rows {
+                gathered.extend_from_slice(&input[row * cols..][..cols]);
             }
+            gathered
         };
+        let n = x.len() / cols;
         match &ffn.gate {
             Some(gate) => {
                 let mut jobs = [(gate, &mut share.gate), (&ffn.up, &mut share.up)];
@@ -188,13 +275,22 @@ impl Pass<'_, '_> {
     }
 
     /// Activations of all shares, shown to the tap before and after.
-    fn fire(&mut self, idx: usize, ffn: &Ffn, shares: &mut [Share<'_>]) -> Result<(), EngineError> {
+    fn fire(
+        &mut self,
+        idx: usize,
+        ffn: &Ffn,
+        shares: &mut [Share],
+        ones: &mut Vec<f32>,
+    ) -> Result<(), EngineError> {
         self.visit_features(TapPoint::MlpPre, idx, ffn, shares, f32::NAN)?;
         let kernels = self.runtime.kernels;
         for share in shares.iter_mut() {
-            let d_mlp = share.ffn.up.rows();
-            let (spec, rows, up) = (share.ffn.spec, share.rows.as_deref(), &share.up);
-            let ones = vec![1.0; if up.is_empty() { d_mlp } else { 0 }];
+            let part = &ffn.parts[share.part];
+            let (spec, d_mlp, up) = (part.spec, part.up.rows(), &share.up);
+            let rows = (!share.all_rows).then_some(share.rows.as_slice());
+            if up.is_empty() {
+                ones.resize(d_mlp, 1.0);
+            }
             self.runtime.within(OperatorClass::Ffn, |runtime| {
                 // The gate is read and written.
                 let n_values = 2 * share.gate.len() + up.len();
@@ -226,7 +322,7 @@ impl Pass<'_, '_> {
         point: TapPoint,
         idx: usize,
         ffn: &Ffn,
-        shares: &mut [Share<'_>],
+        shares: &mut [Share],
         absent: f32,
     ) -> Result<(), EngineError> {
         if !wants(&self.tap, point, idx) {
@@ -234,13 +330,14 @@ impl Pass<'_, '_> {
         }
         if ffn.moe.is_none() {
             let gate = &mut shares[0].gate;
-            return visit(&mut self.tap, point, idx, &self.rows, gate, ffn.n_features);
+            return visit(&mut self.tap, point, idx, self.rows, gate, ffn.n_features);
         }
         let mut all = vec![absent; self.rows.len() * ffn.n_features];
         for share in shares.iter() {
-            let d_mlp = share.ffn.up.rows();
+            let part = &ffn.parts[share.part];
+            let d_mlp = part.up.rows();
             for (i, from) in share.gate.chunks_exact(d_mlp).enumerate() {
-                let at = share.row(i) * ffn.n_features + share.ffn.first_feature;
+                let at = share.row(i) * ffn.n_features + part.first_feature;
                 all[at..at + d_mlp].copy_from_slice(from);
             }
         }
@@ -248,254 +345,73 @@ impl Pass<'_, '_> {
             &mut self.tap,
             point,
             idx,
-            &self.rows,
+            self.rows,
             &mut all,
             ffn.n_features,
         )?;
         for share in shares {
-            let d_mlp = share.ffn.up.rows();
+            let part = &ffn.parts[share.part];
+            let d_mlp = part.up.rows();
             for i in 0..share.gate.len() / d_mlp {
-                let at = share.row(i) * ffn.n_features + share.ffn.first_feature;
+                let at = share.row(i) * ffn.n_features + part.first_feature;
                 share.gate[i * d_mlp..][..d_mlp].copy_from_slice(&all[at..at + d_mlp]);
             }
         }
         Ok(())
     }
 
-    /// `out = down(activations)` of the share's rows, from the start of `out`.
-    fn project_out(&mut self, share: &Share<'_>, out: &mut Vec<f32>) {
-        let ffn = share.ffn;
+    /// `out = down(activations)` of the share's rows.
+    fn project_out(&mut self, ffn: &DenseFfn, share: &Share, out: &mut Vec<f32>) {
         let n = share.gate.len() / ffn.up.rows();
         self.runtime
             .project(OperatorClass::Ffn, &share.gate, n, &mut [(&ffn.down, out)]);
         let Some(bias) = ffn.down_bias.as_deref() else {
             return;
         };
-        for (i, row) in out.chunks_exact_mut(bias.len()).take(n).enumerate() {
-            let weight = share.rows.as_ref().map_or(1.0, |rows| rows[i].1);
+        for (i, row) in out.chunks_exact_mut(bias.len()).enumerate() {
+            let weight = share.weight(i);
             row.iter_mut().zip(bias).for_each(|(x, b)| *x += weight * b);
         }
     }
 
-    /// Weight of every expert's output in every row, `[rows, n_experts]`; zero where it does not run.
-    fn route(&mut self, moe: &Moe, input: &[f32], resid: &[f32]) -> Vec<f32> {
+    /// Fills `weights` with the weight of every expert's output in every row.
+    fn route(
+        &mut self,
+        moe: &Moe,
+        (experts_in, resid): (&[f32], &[f32]),
+        router_in: &mut Vec<f32>,
+        weights: &mut Vec<f32>,
+        room: &mut ChoiceRoom,
+    ) {
         let (n, d_model) = (self.rows.len(), self.model.spec().d_model as usize);
-        let mut logits = Vec::new();
-        match (moe.spec.router_input, &moe.router_norm) {
+        let x = match (moe.spec.router_input, &moe.router_norm) {
             (RouterInput::Scaled { multiplier, .. }, Some(norm)) => {
-                let mut scaled = vec![0.0; resid.len()];
-                self.norm_rows(norm, resid, d_model, &mut scaled);
-                scaled.iter_mut().for_each(|x| *x *= multiplier);
-                self.runtime.project(
-                    OperatorClass::Ffn,
-                    &scaled,
-                    n,
-                    &mut [(&moe.router, &mut logits)],
-                );
+                router_in.resize(resid.len(), 0.0);
+                self.norm_rows(norm, resid, d_model, router_in);
+                router_in.iter_mut().for_each(|x| *x *= multiplier);
+                router_in
             }
-            (RouterInput::FfnInput | RouterInput::Scaled { .. }, _) => {
-                self.runtime.project(
-                    OperatorClass::Ffn,
-                    input,
-                    n,
-                    &mut [(&moe.router, &mut logits)],
-                );
-            }
-        }
-        add_bias(&mut logits, moe.router_bias.as_deref());
+            (RouterInput::FfnInput | RouterInput::Scaled { .. }, _) => experts_in,
+        };
+        self.runtime.project(
+            OperatorClass::Ffn,
+            x,
+            n,
+            &mut [(&moe.router, &mut *weights)],
+        );
+        add_bias(weights, moe.router_bias.as_deref());
         let kernels = self.runtime.kernels;
-        for row in logits.chunks_exact_mut(moe.spec.n_experts as usize) {
-            weigh(kernels, moe, row);
-        }
-        logits
-    }
-}
-
-/// Turns one row of router logits into weights of experts.
-fn weigh(kernels: &larql_kernels::Kernels, moe: &Moe, row: &mut [f32]) {
-    let (bias, scale) = (moe.selection_bias.as_deref(), moe.expert_scale.as_deref());
-    choose(kernels, &moe.spec, bias, scale, row);
-}
-
-/// As [`weigh`], on plain numbers: `selection_bias` joins the scores that choose and no others.
-fn choose(
-    kernels: &larql_kernels::Kernels,
-    spec: &MoeSpec,
-    selection_bias: Option<&[f32]>,
-    expert_scale: Option<&[f32]>,
-    row: &mut [f32],
-) {
-    let mut scores = row.to_vec();
-    match spec.score {
-        RouterScore::Softmax => kernels.softmax_in_place(&mut scores),
-        RouterScore::Sigmoid => scores.iter_mut().for_each(|x| *x = sigmoid(*x)),
-        RouterScore::SoftmaxOfChosen => {}
-    }
-    let mut choice = scores.clone();
-    if let Some(bias) = selection_bias {
-        choice.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
-    }
-    if let RouterSelect::Grouped {
-        n_groups,
-        n_kept,
-        group_top,
-    } = spec.select
-    {
-        keep_groups(
-            &mut choice,
-            n_groups as usize,
-            n_kept as usize,
-            group_top as usize,
-        );
-    }
-    let chosen = best(&choice, spec.n_active as usize);
-    let mut weights: Vec<f32> = chosen.iter().map(|expert| scores[*expert]).collect();
-    match spec.score {
-        RouterScore::SoftmaxOfChosen => kernels.softmax_in_place(&mut weights),
-        RouterScore::Softmax | RouterScore::Sigmoid => {}
-    }
-    if let Some(eps) = spec.renormalize {
-        let sum = weights.iter().sum::<f32>() + eps;
-        weights.iter_mut().for_each(|weight| *weight /= sum);
-    }
-    row.fill(0.0);
-    for (expert, weight) in chosen.into_iter().zip(weights) {
-        let scale = expert_scale.map_or(1.0, |scale| scale[expert]);
-        row[expert] = weight * spec.scaling * scale;
-    }
-}
-
-/// Hides all experts but those of the best groups; a group is as good as the sum of its `top` best.
-fn keep_groups(choice: &mut [f32], n_groups: usize, n_kept: usize, top: usize) {
-    let size = choice.len() / n_groups.max(1);
-    let totals: Vec<f32> = choice
-        .chunks_exact(size)
-        .map(|group| best(group, top).into_iter().map(|i| group[i]).sum())
-        .collect();
-    let kept = best(&totals, n_kept);
-    for (group, scores) in choice.chunks_exact_mut(size).enumerate() {
-        if !kept.contains(&group) {
-            scores.fill(f32::NEG_INFINITY);
+        let (bias, scale) = (moe.selection_bias.as_deref(), moe.expert_scale.as_deref());
+        for row in weights.chunks_exact_mut(moe.spec.n_experts as usize) {
+            choose(kernels, &moe.spec, bias, scale, row, room);
         }
     }
 }
 
-/// Indices of the `n` largest values, largest first; of equals, the first.
-fn best(values: &[f32], n: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
-    order.truncate(n);
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use larql_kernels::Kernels;
-    use larql_models::spec::{Activation, FfnSpec};
-
-    use super::*;
-
-    /// A router over `n_experts`, two of which run, with nothing switched on.
-    fn router(n_experts: u32, score: RouterScore) -> MoeSpec {
-        MoeSpec {
-            n_experts,
-            n_active: 2,
-            expert: FfnSpec {
-                d_mlp: 3,
-                activation: Activation::Silu,
-                bias: false,
-                gate_cutoff: None,
-            },
-            score,
-            select: RouterSelect::TopK,
-            renormalize: None,
-            router_bias: false,
-            selection_bias: false,
-            scaling: 1.0,
-            shared: None,
-            parallel_dense: None,
-            router_input: RouterInput::FfnInput,
-            expert_scale: false,
-        }
+/// The first `n` shares, made if there are not so many.
+fn at_least(shares: &mut Vec<Share>, n: usize) -> &mut [Share] {
+    if shares.len() < n {
+        shares.resize_with(n, Share::default);
     }
-
-    fn weights(
-        spec: &MoeSpec,
-        bias: Option<&[f32]>,
-        scale: Option<&[f32]>,
-        logits: &[f32],
-    ) -> Vec<f32> {
-        let mut row = logits.to_vec();
-        choose(Kernels::detect(), spec, bias, scale, &mut row);
-        row
-    }
-
-    fn close(got: &[f32], want: &[f32]) {
-        let near = got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
-        assert!(near && got.len() == want.len(), "{got:?} for {want:?}");
-    }
-
-    #[test]
-    fn softmax_over_all_or_over_the_chosen() {
-        let logits = [1.0, 3.0, -2.0, 2.0];
-        let exps: Vec<f32> = logits.iter().map(|x| f32::exp(*x)).collect();
-        let (all, two) = (exps.iter().sum::<f32>(), exps[1] + exps[3]);
-        let over_all = weights(&router(4, RouterScore::Softmax), None, None, &logits);
-        close(&over_all, &[0.0, exps[1] / all, 0.0, exps[3] / all]);
-        let chosen = weights(
-            &router(4, RouterScore::SoftmaxOfChosen),
-            None,
-            None,
-            &logits,
-        );
-        close(&chosen, &[0.0, exps[1] / two, 0.0, exps[3] / two]);
-        let renormalized = MoeSpec {
-            renormalize: Some(0.0),
-            scaling: 2.5,
-            ..router(4, RouterScore::Softmax)
-        };
-        let scale = [1.0, 0.5, 1.0, 3.0];
-        let got = weights(&renormalized, None, Some(&scale), &logits);
-        close(&got, &[0.0, 1.25 * exps[1] / two, 0.0, 7.5 * exps[3] / two]);
-    }
-
-    /// A large bias chooses, and the weight is still the raw score: subtracting it again would lose every digit.
-    #[test]
-    fn a_selection_bias_chooses_and_does_not_weigh() {
-        let logits = [-18.0, 1.0, 0.5, 0.0];
-        let bias = [12.0, 0.0, 0.0, 0.0];
-        let got = weights(&router(4, RouterScore::Sigmoid), Some(&bias), None, &logits);
-        assert_eq!(got[0], sigmoid(-18.0));
-        close(&got[1..], &[sigmoid(1.0), 0.0, 0.0]);
-    }
-
-    #[test]
-    fn groups_are_ranked_by_the_sum_of_their_best() {
-        let grouped = |group_top| MoeSpec {
-            select: RouterSelect::Grouped {
-                n_groups: 2,
-                n_kept: 1,
-                group_top,
-            },
-            ..router(6, RouterScore::Sigmoid)
-        };
-        // The first group has the best expert, the second the better pair.
-        let logits = [2.0, -3.0, -3.0, 1.0, 1.5, -4.0];
-        let s = |x| sigmoid(x);
-        let by_best = weights(&grouped(1), None, None, &logits);
-        close(&by_best, &[s(2.0), s(-3.0), 0.0, 0.0, 0.0, 0.0]);
-        let by_pair = weights(&grouped(2), None, None, &logits);
-        close(&by_pair, &[0.0, 0.0, 0.0, s(1.0), s(1.5), 0.0]);
-    }
-
-    #[test]
-    fn of_equal_experts_the_first_run() {
-        let got = weights(
-            &router(5, RouterScore::SoftmaxOfChosen),
-            None,
-            None,
-            &[0.5; 5],
-        );
-        close(&got, &[0.5, 0.5, 0.0, 0.0, 0.0]);
-    }
+    &mut shares[..n]
 }

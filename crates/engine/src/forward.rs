@@ -4,6 +4,8 @@
 //! position has its own activation scales and accumulators, so neighbours never change a result, and work is split by
 //! output rows or by (position, head), never along a sum.
 
+use std::sync::Arc;
+
 use crate::error::EngineError;
 use crate::layers::{Block, Layer, Mixer, Norm};
 use crate::ledger::OperatorClass;
@@ -11,6 +13,7 @@ use crate::model::Model;
 use crate::pass::{Pass, add, add_bias, apply_norm, norm_chunks, visit};
 use crate::rope::POSITIONS_MAX;
 use crate::runtime::Runtime;
+use crate::sample::first_nan;
 use crate::state::{SequenceState, Snapshot};
 use crate::tap::{RowPlace, Tap, TapPoint};
 
@@ -34,9 +37,14 @@ pub enum WantedLogits {
     All,
 }
 
-/// Logits of the wanted positions, in batch order.
+/// Logits of the wanted positions, in batch order. A copy shares the values; once the last is dropped, a later pass writes
+/// to the same memory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Logits {
+pub struct Logits(Arc<LogitRows>);
+
+/// The values behind [`Logits`].
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct LogitRows {
     d_vocab: usize,
     places: Vec<RowPlace>,
     values: Vec<f32>,
@@ -45,20 +53,41 @@ pub struct Logits {
 impl Logits {
     /// Rows, in batch order.
     pub fn rows(&self) -> impl Iterator<Item = (RowPlace, &[f32])> {
-        self.places
-            .iter()
-            .copied()
-            .zip(self.values.chunks_exact(self.d_vocab))
+        let LogitRows {
+            d_vocab,
+            places,
+            values,
+        } = &*self.0;
+        places.iter().copied().zip(values.chunks_exact(*d_vocab))
     }
 
     /// The last wanted row of a sequence, `[d_vocab]`.
     pub fn last(&self, sequence: usize) -> Option<&[f32]> {
-        let row = self
-            .places
+        let LogitRows {
+            d_vocab,
+            places,
+            values,
+        } = &*self.0;
+        let row = places
             .iter()
             .rposition(|place| place.sequence == sequence)?;
-        Some(&self.values[row * self.d_vocab..][..self.d_vocab])
+        Some(&values[row * d_vocab..][..*d_vocab])
     }
+}
+
+impl LogitRows {
+    /// Values that there is memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.values.capacity()
+    }
+}
+
+/// Room for what a batch is before it runs and may have to be again, kept from pass to pass.
+#[derive(Debug, Default)]
+pub(crate) struct BatchRoom {
+    rows: Vec<RowPlace>,
+    tokens: Vec<u32>,
+    snapshots: Vec<Snapshot>,
 }
 
 /// Runs the new tokens of each sequence and appends to its state.
@@ -72,14 +101,43 @@ pub fn forward(
     states: &mut [SequenceState],
     tap: Option<&mut dyn Tap>,
 ) -> Result<Logits, EngineError> {
-    let rows = check(model, batch, states)?;
+    let mut room = std::mem::take(&mut runtime.batch);
+    let result = run_batch(model, runtime, batch, states, tap, &mut room);
+    runtime.batch = room;
+    result
+}
+
+fn run_batch(
+    model: &Model,
+    runtime: &mut Runtime,
+    batch: &[SequenceInput<'_>],
+    states: &mut [SequenceState],
+    tap: Option<&mut dyn Tap>,
+    room: &mut BatchRoom,
+) -> Result<Logits, EngineError> {
+    let BatchRoom {
+        rows,
+        tokens,
+        snapshots,
+    } = room;
+    check(model, batch, states, rows)?;
     for state in &mut *states {
         state.enter(runtime.profile())?;
     }
-    let snapshots: Vec<Snapshot> = states.iter().map(SequenceState::snapshot).collect();
+    snapshots.resize_with(states.len(), Snapshot::default);
+    for (state, snapshot) in states.iter().zip(&mut *snapshots) {
+        state.take_snapshot(snapshot);
+    }
+    tokens.clear();
+    for input in batch {
+        tokens.extend_from_slice(input.tokens);
+    }
     let result = runtime.measured(|runtime| {
         runtime.count_pass();
-        Pass::new(model, runtime, rows, tap).run(batch, states)
+        let mut pass = Pass::new(model, runtime, rows, tap);
+        let result = pass.run(batch, tokens, states);
+        pass.end();
+        result
     });
     match &result {
         Ok(_) => {
@@ -96,11 +154,13 @@ pub fn forward(
     result
 }
 
+/// Refuses what cannot be run; fills `rows` with the places of the new tokens.
 fn check(
     model: &Model,
     batch: &[SequenceInput<'_>],
     states: &[SequenceState],
-) -> Result<Vec<RowPlace>, EngineError> {
+    rows: &mut Vec<RowPlace>,
+) -> Result<(), EngineError> {
     if batch.len() != states.len() {
         return Err(EngineError::StateCount {
             sequences: batch.len(),
@@ -113,7 +173,7 @@ fn check(
         .learned_positions
         .map_or(usize::MAX, |n| n as usize);
     let n_ctx = (spec.n_ctx as usize).min(POSITIONS_MAX).min(learned);
-    let mut rows = Vec::new();
+    rows.clear();
     for (sequence, (input, state)) in batch.iter().zip(states).enumerate() {
         if state.n_layers() != spec.n_layers() {
             return Err(EngineError::StateLayers {
@@ -144,72 +204,80 @@ fn check(
         }
         rows.extend((state.n_positions()..wanted).map(|position| RowPlace { sequence, position }));
     }
-    Ok(rows)
+    Ok(())
 }
 
 impl Pass<'_, '_> {
     fn run(
         &mut self,
         batch: &[SequenceInput<'_>],
+        tokens: &[u32],
         states: &mut [SequenceState],
     ) -> Result<Logits, EngineError> {
+        let mut resid = std::mem::take(&mut self.room.resid);
+        let result = self
+            .layers(tokens, states, &mut resid)
+            .and_then(|()| self.head(batch, &resid));
+        self.room.resid = resid;
+        result
+    }
+
+    /// The residual stream from the embedding to the last layer.
+    fn layers(
+        &mut self,
+        tokens: &[u32],
+        states: &mut [SequenceState],
+        resid: &mut Vec<f32>,
+    ) -> Result<(), EngineError> {
         let model = self.model;
         let d_model = model.spec().d_model as usize;
-        let tokens: Vec<u32> = batch
-            .iter()
-            .flat_map(|input| input.tokens)
-            .copied()
-            .collect();
-        let mut resid = self.embed(&tokens);
-        self.per_layer_inputs(&tokens, &resid);
-        let mut streams = match (&model.spec().altup, &model.altup) {
-            (Some(spec), Some(stack)) => Some((*spec, self.split_streams(spec, stack, &resid))),
+        self.embed(tokens, resid);
+        self.per_layer_inputs(tokens, resid);
+        let streams = match (&model.spec().altup, &model.altup) {
+            (Some(spec), Some(stack)) => {
+                self.split_streams(spec, stack, resid);
+                Some((spec, stack))
+            }
             (Some(_) | None, _) => None,
         };
         for (idx, layer) in model.layers.iter().enumerate() {
             self.runtime.check_interrupt()?;
-            if let Some((spec, streams)) = &mut streams {
-                resid.clone_from(&streams[spec.active as usize]);
+            if let Some((spec, _)) = streams {
+                resid.clone_from(self.active_stream(spec));
             }
-            self.visit(TapPoint::ResidPre, idx, &mut resid, d_model)?;
-            match (&mut streams, &layer.altup) {
-                (Some((spec, streams)), Some(altup)) => {
-                    streams[spec.active as usize].clone_from(&resid);
-                    let predicted = self.predict(spec, altup, streams);
-                    resid.clone_from(&predicted[spec.active as usize]);
-                    self.block(idx, layer, &mut resid, states)?;
-                    *streams = self.correct(spec, altup, predicted, &resid);
+            self.visit(TapPoint::ResidPre, idx, resid, d_model)?;
+            match (streams, &layer.altup) {
+                (Some((spec, _)), Some(altup)) => {
+                    self.active_stream(spec).clone_from(resid);
+                    self.predict(spec, altup);
+                    resid.clone_from(self.predicted_stream(spec));
+                    self.block(idx, layer, resid, states)?;
+                    self.correct(spec, altup, resid);
                     if let Some(per_layer) = &layer.per_layer {
-                        let scale = altup.correct_scale.as_deref();
-                        let active = self.scaled_by(&streams[spec.active as usize], scale);
-                        let branch = self.per_layer_branch(idx, per_layer, &active);
-                        streams[1..]
-                            .iter_mut()
-                            .for_each(|stream| add(stream, &branch, 1.0));
+                        self.per_layer_on_streams(idx, spec, altup, per_layer);
                     }
-                    resid.clone_from(&streams[spec.active as usize]);
+                    resid.clone_from(self.active_stream(spec));
                 }
                 (Some(_) | None, _) => {
-                    self.block(idx, layer, &mut resid, states)?;
+                    self.block(idx, layer, resid, states)?;
                     if let Some(per_layer) = &layer.per_layer {
-                        let branch = self.per_layer_branch(idx, per_layer, &resid);
-                        add(&mut resid, &branch, 1.0);
+                        self.per_layer_on(idx, per_layer, resid);
                     }
                 }
             }
             if let Some(scalar) = layer.scalar {
                 resid.iter_mut().for_each(|x| *x *= scalar);
             }
-            self.visit(TapPoint::ResidPost, idx, &mut resid, d_model)?;
-            self.check_finite(idx, &resid, d_model)?;
-            if let Some((spec, streams)) = &mut streams {
-                streams[spec.active as usize].clone_from(&resid);
+            self.visit(TapPoint::ResidPost, idx, resid, d_model)?;
+            self.check_finite(idx, resid, d_model)?;
+            if let Some((spec, _)) = streams {
+                self.active_stream(spec).clone_from(resid);
             }
         }
-        if let (Some((spec, streams)), Some(stack)) = (&streams, &model.altup) {
-            resid = self.join_streams(spec, stack, streams);
+        if let Some((spec, stack)) = streams {
+            self.join_streams(spec, stack, resid);
         }
-        self.head(batch, &resid)
+        Ok(())
     }
 
     /// Mixer and FFN of one layer, with their norms and residual additions.
@@ -229,13 +297,15 @@ impl Pass<'_, '_> {
                 ffn_post,
             } => {
                 self.norm(mixer.as_ref(), resid);
-                let laurel = layer.laurel.as_ref().map(|laurel| self.laurel(laurel));
+                if let Some(laurel) = &layer.laurel {
+                    self.laurel(laurel);
+                }
                 self.mix(idx, layer, states)?;
                 let points = (TapPoint::AttnOutRaw, TapPoint::AttnOut);
                 self.finish_branch(idx, mixer_post.as_ref(), points)?;
-                add(resid, &self.branch, layer.residual_multiplier);
-                if let Some(laurel) = laurel {
-                    add(resid, &laurel, 1.0);
+                add(resid, &self.room.branch, layer.residual_multiplier);
+                if layer.laurel.is_some() {
+                    add(resid, &self.room.streams.laurel, 1.0);
                     resid
                         .iter_mut()
                         .for_each(|x| *x *= std::f32::consts::FRAC_1_SQRT_2);
@@ -245,18 +315,18 @@ impl Pass<'_, '_> {
                 self.ffn(idx, &layer.ffn, resid)?;
                 let points = (TapPoint::MlpOutRaw, TapPoint::MlpOut);
                 self.finish_branch(idx, ffn_post.as_ref(), points)?;
-                add(resid, &self.branch, layer.residual_multiplier);
+                add(resid, &self.room.branch, layer.residual_multiplier);
             }
             Block::Parallel { norm } => {
                 self.norm(Some(norm), resid);
                 self.mix(idx, layer, states)?;
                 self.finish_branch(idx, None, (TapPoint::AttnOutRaw, TapPoint::AttnOut))?;
-                let attn_out = std::mem::take(&mut self.branch);
+                std::mem::swap(&mut self.room.branch, &mut self.room.mixer_branch);
                 self.norm(Some(norm), resid);
                 self.ffn(idx, &layer.ffn, resid)?;
                 self.finish_branch(idx, None, (TapPoint::MlpOutRaw, TapPoint::MlpOut))?;
-                add(resid, &attn_out, layer.residual_multiplier);
-                add(resid, &self.branch, layer.residual_multiplier);
+                add(resid, &self.room.mixer_branch, layer.residual_multiplier);
+                add(resid, &self.room.branch, layer.residual_multiplier);
             }
         }
         Ok(())
@@ -277,10 +347,10 @@ impl Pass<'_, '_> {
         }
     }
 
-    fn embed(&self, tokens: &[u32]) -> Vec<f32> {
+    fn embed(&mut self, tokens: &[u32], resid: &mut Vec<f32>) {
         let (spec, embedding) = (self.model.spec(), &self.model.embedding);
         let d_model = spec.d_model as usize;
-        let mut resid = vec![0.0; self.rows.len() * d_model];
+        resid.resize(self.rows.len() * d_model, 0.0);
         for (row, token) in resid.chunks_exact_mut(d_model).zip(tokens) {
             embedding.decode_row(*token as usize, row);
             if spec.embedding.multiplier != 1.0 {
@@ -288,13 +358,13 @@ impl Pass<'_, '_> {
             }
         }
         if let Some(table) = &self.model.position_embedding {
-            let mut position = vec![0.0; d_model];
-            for (row, place) in resid.chunks_exact_mut(d_model).zip(&self.rows) {
-                table.decode_row(place.position, &mut position);
-                row.iter_mut().zip(&position).for_each(|(x, p)| *x += p);
+            let position = &mut self.room.embedding;
+            position.resize(d_model, 0.0);
+            for (row, place) in resid.chunks_exact_mut(d_model).zip(self.rows) {
+                table.decode_row(place.position, position);
+                row.iter_mut().zip(&*position).for_each(|(x, p)| *x += p);
             }
         }
-        resid
     }
 
     /// Taps and norms of a branch's output before it joins the residual stream.
@@ -309,19 +379,19 @@ impl Pass<'_, '_> {
             &mut self.tap,
             raw,
             idx,
-            &self.rows,
-            &mut self.branch,
+            self.rows,
+            &mut self.room.branch,
             d_model,
         )?;
         if let Some(norm) = post {
-            norm_chunks(self.runtime, norm, &mut self.branch, d_model);
+            norm_chunks(self.runtime, norm, &mut self.room.branch, d_model);
         }
         visit(
             &mut self.tap,
             out,
             idx,
-            &self.rows,
-            &mut self.branch,
+            self.rows,
+            &mut self.room.branch,
             d_model,
         )
     }
@@ -333,7 +403,8 @@ impl Pass<'_, '_> {
             spec.d_vocab as usize,
             spec.n_layers(),
         );
-        let mut wanted = Vec::new();
+        let wanted = &mut self.room.wanted;
+        wanted.clear();
         let mut first = 0;
         for input in batch {
             let rows = first..first + input.tokens.len();
@@ -344,16 +415,20 @@ impl Pass<'_, '_> {
             });
             first = rows.end;
         }
-        let places: Vec<RowPlace> = wanted.iter().map(|row| self.rows[*row]).collect();
+        let mut logits = self.runtime.free_logits();
+        let out = Arc::get_mut(&mut logits).expect("free logits are held by nobody");
+        out.d_vocab = d_vocab;
+        out.places.clear();
+        out.places.extend(wanted.iter().map(|row| self.rows[*row]));
+        let (places, values) = (&out.places, &mut out.values);
         if places.is_empty() {
-            return Ok(Logits {
-                d_vocab,
-                places,
-                values: Vec::new(),
-            });
+            values.clear();
+            self.runtime.keep_logits(&logits);
+            return Ok(Logits(logits));
         }
-        let mut normed = vec![0.0; wanted.len() * d_model];
-        for (out, row) in normed.chunks_exact_mut(d_model).zip(&wanted) {
+        let normed = &mut self.room.normed;
+        normed.resize(wanted.len() * d_model, 0.0);
+        for (out, row) in normed.chunks_exact_mut(d_model).zip(&*wanted) {
             apply_norm(
                 self.runtime.kernels,
                 &self.model.final_norm,
@@ -365,18 +440,17 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::FinalNorm,
             n_layers,
-            &places,
-            &mut normed,
+            places,
+            normed,
             d_model,
         )?;
-        let mut values = Vec::new();
         self.runtime.project(
             OperatorClass::Head,
-            &normed,
+            normed,
             wanted.len(),
-            &mut [(self.model.unembedding(), &mut values)],
+            &mut [(self.model.unembedding(), values)],
         );
-        add_bias(&mut values, self.model.head_bias.as_deref());
+        add_bias(values, self.model.head_bias.as_deref());
         if spec.head.scale != 1.0 {
             values.iter_mut().for_each(|x| *x *= spec.head.scale);
         }
@@ -387,17 +461,14 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::Logits,
             n_layers,
-            &places,
-            &mut values,
-            d_vocab,
-        )?;
-        if let Some(at) = values.iter().position(|x| x.is_nan()) {
-            return Err(EngineError::NotANumber { id: at % d_vocab });
-        }
-        Ok(Logits {
-            d_vocab,
             places,
             values,
-        })
+            d_vocab,
+        )?;
+        if let Some(at) = first_nan(values) {
+            return Err(EngineError::NotANumber { id: at % d_vocab });
+        }
+        self.runtime.keep_logits(&logits);
+        Ok(Logits(logits))
     }
 }

@@ -1,17 +1,18 @@
 //! From a checkpoint to a [`Model`]: each tensor by its role, shapes checked, vectors decoded once.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 
 use larql_formats::Arena;
-use larql_kernels::{MatrixView, RowOrder, Team, pack_tiles_releasing, tile_bytes};
-use larql_models::roles::{FfnRoles, LayerTensor, TensorRole, needed_tensors, norm_bias};
+use larql_kernels::{Team, pack_tiles_releasing, tile_bytes};
+use larql_models::Checkpoint;
+use larql_models::roles::{FfnRoles, LayerTensor, Needed, TensorRole, needed_tensors, norm_bias};
 use larql_models::spec::{
     self, AttentionBias, AttentionSpec, BlockShape, FfnPart, FfnSpec, GatedDeltaSpec, KdaSpec,
     KvSource, LayerSpec, MlaSpec, ModelSpec, MoeSpec, NormKind, NormSpec, NormWeight, QkNorm,
     RopeSpec, RouterInput,
 };
-use larql_models::{Checkpoint, StoredRows};
 
 use crate::error::EngineError;
 use crate::layers::{
@@ -19,6 +20,7 @@ use crate::layers::{
     Mla, Moe, Norm, PerLayer, Recurrent,
 };
 use crate::model::{AltUpStack, Matrix, Model, PerLayerTable};
+use crate::pack::{PackedMatrices, row_order, stored_rows};
 use crate::rope::RopeTable;
 
 impl Model {
@@ -27,18 +29,32 @@ impl Model {
     /// # Errors
     /// Names the tensor that is missing or does not fit.
     pub fn load(checkpoint: &Checkpoint) -> Result<Self, EngineError> {
-        let spec = checkpoint.spec().clone();
-        needed_tensors(&spec).map_err(|source| EngineError::Spec {
-            layer: source.layer,
-            what: source.what,
-        })?;
-        let load = Loader {
-            checkpoint,
-            packer: RefCell::new(Packer {
-                team: Team::new(Team::default_threads()),
-                arena: Arena::new(),
-            }),
+        needed(checkpoint.spec())?;
+        let packer = Packer {
+            team: Team::new(Team::default_threads()),
+            arena: Arena::new(),
         };
+        Self::resolve(checkpoint, TileSource::Rows(RefCell::new(packer)))
+    }
+
+    /// Resolves a checkpoint whose matrices are tiles already: they are used where they lie, and of the checkpoint only the
+    /// vectors are read.
+    ///
+    /// # Errors
+    /// Names the matrix that is missing or has not the type and the shape that the checkpoint has, or a vector that does not
+    /// fit.
+    pub fn load_packed(
+        checkpoint: &Checkpoint,
+        matrices: &PackedMatrices,
+    ) -> Result<Self, EngineError> {
+        let needed = needed(checkpoint.spec())?.into_iter();
+        let shapes = needed.map(|tensor| (tensor.role, tensor.shape)).collect();
+        Self::resolve(checkpoint, TileSource::Packed { matrices, shapes })
+    }
+
+    fn resolve(checkpoint: &Checkpoint, tiles: TileSource<'_>) -> Result<Self, EngineError> {
+        let spec = checkpoint.spec().clone();
+        let load = Loader { checkpoint, tiles };
         let ropes = distinct_ropes(&spec);
         let layers = spec
             .layers
@@ -133,9 +149,27 @@ fn rope_index(rope: Option<&RopeSpec>, ropes: &[RopeSpec]) -> Option<usize> {
     rope.and_then(|rope| ropes.iter().position(|known| known == rope))
 }
 
+fn needed(spec: &ModelSpec) -> Result<Vec<Needed>, EngineError> {
+    needed_tensors(spec).map_err(|source| EngineError::Spec {
+        layer: source.layer,
+        what: source.what,
+    })
+}
+
 struct Loader<'a> {
     checkpoint: &'a Checkpoint,
-    packer: RefCell<Packer>,
+    tiles: TileSource<'a>,
+}
+
+/// Where the tiles of matrices come from.
+enum TileSource<'a> {
+    /// They are made of the stored rows.
+    Rows(RefCell<Packer>),
+    /// They were made before.
+    Packed {
+        matrices: &'a PackedMatrices,
+        shapes: BTreeMap<TensorRole, Vec<u64>>,
+    },
 }
 
 /// Who makes tiles, and where they go.
@@ -146,32 +180,79 @@ struct Packer {
 
 impl Loader<'_> {
     fn matrix(&self, role: TensorRole) -> Result<Matrix, EngineError> {
-        let tensor = self.checkpoint.tensor(role)?;
-        let order = match tensor.rows {
-            StoredRows::Canonical => RowOrder::Stored,
-            StoredRows::Interleaved { d_head } => RowOrder::Interleaved {
-                head_dim: d_head as usize,
-            },
-        };
-        let (rows, cols) = (tensor.n_rows(), tensor.cols());
-        let view = MatrixView::new(tensor.format, rows, cols, &tensor.bytes).map_err(|source| {
-            EngineError::Matrix {
-                tensor: tensor.name.clone(),
-                source,
+        match &self.tiles {
+            TileSource::Rows(packer) => self.made(role, &mut packer.borrow_mut()),
+            TileSource::Packed { matrices, shapes } => {
+                let shape = shapes.get(&role).map_or(&[][..], Vec::as_slice);
+                self.packed(role, matrices, shape)
             }
-        })?;
-        let Packer { team, arena } = &mut *self.packer.borrow_mut();
+        }
+    }
+
+    /// A matrix whose tiles are made now.
+    fn made(&self, role: TensorRole, packer: &mut Packer) -> Result<Matrix, EngineError> {
+        let tensor = self.checkpoint.tensor(role)?;
+        let view = stored_rows(&tensor)?;
+        let (format, rows, cols) = (view.format(), view.rows(), view.cols());
         let no_memory = |source| EngineError::Memory {
             tensor: tensor.name.clone(),
             source,
         };
-        let n_bytes = tile_bytes(tensor.format, rows, cols)
+        let n_bytes = tile_bytes(format, rows, cols)
             .ok_or_else(|| no_memory(io::ErrorKind::OutOfMemory.into()))?;
-        let mut tiles = arena.alloc(n_bytes).map_err(no_memory)?;
+        let mut tiles = packer.arena.alloc(n_bytes).map_err(no_memory)?;
         // The tiles take the place of the mapped pages, so that a model is in memory once.
         let release = &mut |range| tensor.bytes.slice(range).release();
-        pack_tiles_releasing(team, view, order, &mut tiles, release);
-        Ok(Matrix::new(tiles, tensor.format, rows, cols))
+        let order = row_order(tensor.rows);
+        pack_tiles_releasing(&mut packer.team, view, order, &mut tiles, release);
+        Ok(Matrix::new(tiles, format, rows, cols))
+    }
+
+    /// A matrix whose tiles were made before; the checkpoint's own bytes are not looked at.
+    fn packed(
+        &self,
+        role: TensorRole,
+        matrices: &PackedMatrices,
+        shape: &[u64],
+    ) -> Result<Matrix, EngineError> {
+        let wrong = |expected: String, got: String| EngineError::Packed {
+            role: role.to_string(),
+            expected,
+            got,
+        };
+        let format = self.checkpoint.format(role);
+        let expected = || match format {
+            Some(format) => format!("{format} {shape:?}"),
+            None => "no such matrix".to_owned(),
+        };
+        let Some(packed) = matrices.get(&role) else {
+            return Err(wrong(expected(), "nothing".to_owned()));
+        };
+        let (rows, cols) = (packed.rows, packed.cols);
+        let same = |dims: &[u64], width: usize| {
+            let product = dims
+                .iter()
+                .try_fold(1u64, |product, dim| product.checked_mul(*dim));
+            product == u64::try_from(width).ok()
+        };
+        let fits = shape
+            .split_first()
+            .is_some_and(|(first, rest)| same(&[*first], rows) && same(rest, cols));
+        if format != Some(packed.format) || !fits {
+            let got = format!("{} [{rows}, {cols}]", packed.format);
+            return Err(wrong(expected(), got));
+        }
+        let n_bytes = tile_bytes(packed.format, rows, cols);
+        if n_bytes != Some(packed.tiles.len()) {
+            let expected = n_bytes.map_or("none".to_owned(), |n| n.to_string());
+            let got = packed.tiles.len();
+            return Err(wrong(
+                format!("{expected} bytes of tiles"),
+                format!("{got} bytes"),
+            ));
+        }
+        let tiles = packed.tiles.clone();
+        Ok(Matrix::new(tiles, packed.format, rows, cols))
     }
 
     fn vector(&self, role: TensorRole) -> Result<Vec<f32>, EngineError> {

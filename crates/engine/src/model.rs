@@ -3,13 +3,15 @@
 //! Matrices keep their stored format and are rearranged in tiles of rows; vectors (norms, biases) are decoded to f32 once.
 //! Nothing here computes.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use larql_formats::ArenaBytes;
+use larql_formats::{ArenaBytes, Bytes};
 use larql_kernels::{Format, Kernels, TileView};
 use larql_models::spec::{FfnPart, ModelSpec};
 
 use crate::layers::{Block, DenseFfn, Ffn, Layer, Mixer, Norm};
+use crate::pack::TilePlace;
 use crate::rope::RopeTable;
 
 /// A resolved model.
@@ -61,17 +63,49 @@ pub struct FfnView<'a> {
 /// A weight matrix `[rows, cols]` in its stored format, in tiles; rows are in canonical order.
 #[derive(Debug, Clone)]
 pub struct Matrix {
-    tiles: Arc<ArenaBytes>,
+    tiles: Tiles,
     format: Format,
     rows: usize,
     cols: usize,
 }
 
+/// The bytes of a matrix, wherever they are.
+#[derive(Debug, Clone)]
+pub(crate) enum Tiles {
+    /// In memory of this process, in large pages where the system has them.
+    Memory(Arc<ArenaBytes>),
+    /// In a mapped file, in its small pages.
+    Mapped(Bytes),
+}
+
+impl From<ArenaBytes> for Tiles {
+    fn from(bytes: ArenaBytes) -> Self {
+        Self::Memory(Arc::new(bytes))
+    }
+}
+
+impl From<Bytes> for Tiles {
+    fn from(bytes: Bytes) -> Self {
+        Self::Mapped(bytes)
+    }
+}
+
+impl Deref for Tiles {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Memory(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
+    }
+}
+
 impl Matrix {
     /// A matrix whose tiles are known to have its shape.
-    pub(crate) fn new(tiles: ArenaBytes, format: Format, rows: usize, cols: usize) -> Self {
+    pub(crate) fn new(tiles: impl Into<Tiles>, format: Format, rows: usize, cols: usize) -> Self {
         Self {
-            tiles: Arc::new(tiles),
+            tiles: tiles.into(),
             format,
             rows,
             cols,
@@ -117,6 +151,14 @@ impl Model {
     /// The model as plain data.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
+    }
+
+    /// Where the tiles of its matrices are; those of one model are all in one place.
+    pub fn tile_place(&self) -> TilePlace {
+        match &self.embedding.tiles {
+            Tiles::Memory(_) => TilePlace::Memory,
+            Tiles::Mapped(_) => TilePlace::Pack,
+        }
     }
 
     /// The matrix whose row `t` gives token `t`'s logit: the head, or the embedding where they are tied.

@@ -1,4 +1,4 @@
-//! One pass under way: its arguments, its buffers, and the small operations that its parts share.
+//! One pass under way: its arguments, the room it works in, and the small operations that its parts share.
 
 use std::cell::RefCell;
 
@@ -6,52 +6,70 @@ use larql_kernels::Kernels;
 use larql_models::spec::NormKind;
 
 use crate::error::EngineError;
+use crate::ffn::FfnRoom;
 use crate::layers::Norm;
 use crate::model::Model;
+use crate::recurrent::RecurrentRoom;
 use crate::runtime::Runtime;
+use crate::softmax::LatentRoom;
+use crate::streams::StreamRoom;
 use crate::tap::{RowPlace, Tap, TapPoint};
 
-/// Buffers and arguments of one pass; every buffer is `[rows, width]`.
+/// One pass under way.
 pub(crate) struct Pass<'a, 't> {
     pub(crate) model: &'a Model,
     pub(crate) runtime: &'a mut Runtime,
-    pub(crate) rows: Vec<RowPlace>,
+    pub(crate) rows: &'a [RowPlace],
     pub(crate) tap: Option<&'t mut (dyn Tap + 't)>,
+    pub(crate) room: Room,
+}
+
+/// Room for the work of a pass, which the runtime keeps from one to the next, so that a step allocates nothing.
+///
+/// What is in it is of no meaning before the part of the pass that it belongs to writes it; buffers are `[rows, width]`.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) resid: Vec<f32>,
     pub(crate) normed: Vec<f32>,
     pub(crate) branch: Vec<f32>,
+    /// The mixer's branch while the FFN beside it runs.
+    pub(crate) mixer_branch: Vec<f32>,
     pub(crate) q: Vec<f32>,
     pub(crate) k: Vec<f32>,
     pub(crate) v: Vec<f32>,
     pub(crate) z: Vec<f32>,
     pub(crate) gate: Vec<f32>,
-    pub(crate) up: Vec<f32>,
-    /// Per-layer inputs, `[rows, n_layers * width]`, where the model has them.
-    pub(crate) per_layer: Vec<f32>,
+    pub(crate) latents: LatentRoom,
+    pub(crate) recurrent: RecurrentRoom,
+    pub(crate) ffn: FfnRoom,
+    pub(crate) streams: StreamRoom,
+    /// One row of an embedding.
+    pub(crate) embedding: Vec<f32>,
+    /// Rows whose logits are wanted.
+    pub(crate) wanted: Vec<usize>,
 }
 
 impl<'a, 't> Pass<'a, 't> {
+    /// A pass with the room of the runtime, until [`Self::end`].
     pub(crate) fn new(
         model: &'a Model,
         runtime: &'a mut Runtime,
-        rows: Vec<RowPlace>,
+        rows: &'a [RowPlace],
         tap: Option<&'t mut (dyn Tap + 't)>,
     ) -> Self {
-        let empty = Vec::new;
+        let room = std::mem::take(&mut runtime.room);
         Self {
             model,
             runtime,
             rows,
             tap,
-            normed: empty(),
-            branch: empty(),
-            q: empty(),
-            k: empty(),
-            v: empty(),
-            z: empty(),
-            gate: empty(),
-            up: empty(),
-            per_layer: empty(),
+            room,
         }
+    }
+
+    /// Gives the room back.
+    pub(crate) fn end(self) {
+        self.runtime.room = self.room;
     }
 
     /// Hands `[rows, width]` to the tap, row by row.
@@ -62,19 +80,19 @@ impl<'a, 't> Pass<'a, 't> {
         data: &mut [f32],
         width: usize,
     ) -> Result<(), EngineError> {
-        visit(&mut self.tap, point, layer, &self.rows, data, width)
+        visit(&mut self.tap, point, layer, self.rows, data, width)
     }
 
     /// `normed = norm(resid)`, or a copy where the branch has no norm before it.
     pub(crate) fn norm(&mut self, norm: Option<&Norm>, resid: &[f32]) {
         let d_model = self.model.spec().d_model as usize;
-        let mut normed = std::mem::take(&mut self.normed);
+        let mut normed = std::mem::take(&mut self.room.normed);
         normed.resize(resid.len(), 0.0);
         match norm {
             None => normed.copy_from_slice(resid),
             Some(norm) => self.norm_rows(norm, resid, d_model, &mut normed),
         }
-        self.normed = normed;
+        self.room.normed = normed;
     }
 
     /// `out = norm(x)`, row by row.

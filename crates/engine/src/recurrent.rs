@@ -42,10 +42,27 @@ struct Drive<'a> {
 }
 
 /// One head of one sequence at work.
-struct Head<'a> {
-    memory: &'a mut [f32],
+#[derive(Debug, Default)]
+struct Head {
+    /// That of the state, while the head works.
+    memory: Vec<f32>,
     /// `[rows of the sequence, d_value]`.
     out: Vec<f32>,
+    /// `[d_value]`: what is added to the memory, times the key.
+    delta: Vec<f32>,
+}
+
+/// Room for a recurrent mixer.
+#[derive(Debug, Default)]
+pub(crate) struct RecurrentRoom {
+    decay: Vec<f32>,
+    gate: Vec<f32>,
+    beta: Vec<f32>,
+    /// Of a projection of low rank.
+    latent: Vec<f32>,
+    /// What a convolution reads.
+    inputs: Vec<f32>,
+    heads: Vec<Head>,
 }
 
 impl Pass<'_, '_> {
@@ -65,11 +82,14 @@ impl Pass<'_, '_> {
             n_decays: d_head,
             qk_eps: kda.spec.qk_eps,
         };
-        let mut decay = self.low_rank(&kda.decay);
-        let mut gate = self.low_rank(&kda.out_gate);
-        decay_factors(&kda.common, &mut decay, d_head);
-        gate.iter_mut().for_each(|x| *x = sigmoid(*x));
-        self.recur(idx, &kda.common, shape, &decay, &gate, states)
+        let mut room = std::mem::take(&mut self.room.recurrent);
+        self.low_rank(&kda.decay, &mut room.latent, &mut room.decay);
+        self.low_rank(&kda.out_gate, &mut room.latent, &mut room.gate);
+        decay_factors(&kda.common, &mut room.decay, d_head);
+        room.gate.iter_mut().for_each(|x| *x = sigmoid(*x));
+        let result = self.recur(idx, &kda.common, shape, &mut room, states);
+        self.room.recurrent = room;
+        result
     }
 
     /// `branch = gated_delta_net(normed)`, updating the states.
@@ -87,69 +107,82 @@ impl Pass<'_, '_> {
             n_decays: 1,
             qk_eps: delta.spec.qk_eps,
         };
-        let (mut decay, mut gate, n) = (Vec::new(), Vec::new(), self.rows.len());
-        let mut jobs = [(&delta.decay, &mut decay), (&delta.out_gate, &mut gate)];
+        let mut room = std::mem::take(&mut self.room.recurrent);
+        let n = self.rows.len();
+        let mut jobs = [
+            (&delta.decay, &mut room.decay),
+            (&delta.out_gate, &mut room.gate),
+        ];
         self.runtime
-            .project(OperatorClass::Recurrent, &self.normed, n, &mut jobs);
-        decay_factors(&delta.common, &mut decay, 1);
-        gate.iter_mut().for_each(|x| *x *= sigmoid(*x));
-        self.recur(idx, &delta.common, shape, &decay, &gate, states)
+            .project(OperatorClass::Recurrent, &self.room.normed, n, &mut jobs);
+        decay_factors(&delta.common, &mut room.decay, 1);
+        room.gate.iter_mut().for_each(|x| *x *= sigmoid(*x));
+        let result = self.recur(idx, &delta.common, shape, &mut room, states);
+        self.room.recurrent = room;
+        result
     }
 
-    fn low_rank(&mut self, (down, up): &(Matrix, Matrix)) -> Vec<f32> {
-        let (mut latent, mut out, n) = (Vec::new(), Vec::new(), self.rows.len());
+    /// `out = up (down normed)`.
+    fn low_rank(
+        &mut self,
+        (down, up): &(Matrix, Matrix),
+        latent: &mut Vec<f32>,
+        out: &mut Vec<f32>,
+    ) {
+        let n = self.rows.len();
         self.runtime.project(
             OperatorClass::Recurrent,
-            &self.normed,
+            &self.room.normed,
             n,
-            &mut [(down, &mut latent)],
+            &mut [(down, latent)],
         );
         self.runtime
-            .project(OperatorClass::Recurrent, &latent, n, &mut [(up, &mut out)]);
-        out
+            .project(OperatorClass::Recurrent, latent, n, &mut [(up, out)]);
     }
 
-    /// Fills `q`, `k` and `v` with what drives the recurrence, and returns the strengths of the updates.
+    /// Fills `q`, `k` and `v` with what drives the recurrence, and `beta` with the strengths of the updates.
     fn convolved(
         &mut self,
         idx: usize,
         common: &Recurrent,
         shape: Shape,
+        beta: &mut Vec<f32>,
+        inputs: &mut Vec<f32>,
         states: &mut [SequenceState],
-    ) -> Result<Vec<f32>, EngineError> {
+    ) -> Result<(), EngineError> {
         let n = self.rows.len();
         let key_width = shape.n_key_heads * shape.d_key;
         let value_width = shape.n_heads * shape.d_value;
-        let mut beta = Vec::new();
         self.runtime.project(
             OperatorClass::Recurrent,
-            &self.normed,
+            &self.room.normed,
             n,
             &mut [
-                (&common.q, &mut self.q),
-                (&common.k, &mut self.k),
-                (&common.v, &mut self.v),
-                (&common.beta, &mut beta),
+                (&common.q, &mut self.room.q),
+                (&common.k, &mut self.room.k),
+                (&common.v, &mut self.room.v),
+                (&common.beta, beta),
             ],
         );
         beta.iter_mut().for_each(|x| *x = sigmoid(*x));
         self.runtime.within(OperatorClass::Recurrent, |runtime| {
             let mut n_values = 0;
-            for (part, values) in [&mut self.q, &mut self.k, &mut self.v]
+            for (part, values) in [&mut self.room.q, &mut self.room.k, &mut self.room.v]
                 .into_iter()
                 .enumerate()
             {
                 // Read and written.
                 n_values += 2 * values.len();
                 let mut first = 0;
-                for (sequence, count) in runs(&self.rows) {
+                for (sequence, count) in runs(self.rows) {
                     let tail = &mut states[sequence].recurrent(idx).conv[part];
                     let width = values.len() / n;
                     convolve(
                         &common.conv[part],
                         &mut values[first * width..][..count * width],
-                        tail,
                         width,
+                        tail,
+                        inputs,
                     );
                     first += count;
                 }
@@ -159,15 +192,14 @@ impl Pass<'_, '_> {
             });
         });
         normalize(
-            &mut self.q,
+            &mut self.room.q,
             shape.d_key,
             shape.qk_eps,
             (shape.d_key as f32).powf(-0.5),
         );
-        normalize(&mut self.k, shape.d_key, shape.qk_eps, 1.0);
+        normalize(&mut self.room.k, shape.d_key, shape.qk_eps, 1.0);
         self.visit_q(idx, key_width)?;
-        self.visit_kv(idx, key_width, value_width)?;
-        Ok(beta)
+        self.visit_kv(idx, key_width, value_width)
     }
 
     /// Convolves, runs the recurrence, norms, gates and projects.
@@ -176,31 +208,32 @@ impl Pass<'_, '_> {
         idx: usize,
         common: &Recurrent,
         shape: Shape,
-        decay: &[f32],
-        gate: &[f32],
+        room: &mut RecurrentRoom,
         states: &mut [SequenceState],
     ) -> Result<(), EngineError> {
         let (n, kernels) = (self.rows.len(), self.runtime.kernels);
         let value_width = shape.n_heads * shape.d_value;
-        let beta = self.convolved(idx, common, shape, states)?;
+        self.convolved(idx, common, shape, &mut room.beta, &mut room.inputs, states)?;
         let drive = Drive {
-            q: &self.q,
-            k: &self.k,
-            v: &self.v,
-            beta: &beta,
-            decay,
+            q: &self.room.q,
+            k: &self.room.k,
+            v: &self.room.v,
+            beta: &room.beta,
+            decay: &room.decay,
         };
-        self.z.resize(n * value_width, 0.0);
+        self.room.z.resize(n * value_width, 0.0);
         let mut first = 0;
-        for (sequence, count) in runs(&self.rows) {
+        if room.heads.len() < shape.n_heads {
+            room.heads.resize_with(shape.n_heads, Head::default);
+        }
+        let heads = &mut room.heads[..shape.n_heads];
+        for (sequence, count) in runs(self.rows) {
             let memory = &mut states[sequence].recurrent(idx).memory;
-            let mut heads: Vec<Head<'_>> = memory
-                .chunks_exact_mut(shape.d_key * shape.d_value)
-                .map(|memory| Head {
-                    memory,
-                    out: vec![0.0; count * shape.d_value],
-                })
-                .collect();
+            for (head, memory) in heads.iter_mut().zip(&mut *memory) {
+                std::mem::swap(&mut head.memory, memory);
+                head.out.resize(count * shape.d_value, 0.0);
+                head.delta.resize(shape.d_value, 0.0);
+            }
             self.runtime.within(OperatorClass::Recurrent, |runtime| {
                 let slabs = runtime.n_threads().min(heads.len());
                 runtime.charge(OperatorClass::Recurrent, || {
@@ -209,34 +242,44 @@ impl Pass<'_, '_> {
                     let per_head = 2 * shape.d_key + shape.n_decays + 2 * shape.d_value;
                     Charge::recurrence(count, n_values, shape.n_heads * per_head, slabs)
                 });
-                runtime.team.chunks_mut(&mut heads, 1, |head, work| {
+                runtime.team.chunks_mut(heads, 1, |head, work| {
                     let rows = first..first + count;
                     step_head(kernels, &shape, &drive, head, rows, &mut work[0]);
                 });
             });
-            for (head, work) in heads.iter().enumerate() {
-                for (i, out) in work.out.chunks_exact(shape.d_value).enumerate() {
-                    let at = (first + i) * value_width + head * shape.d_value;
-                    self.z[at..at + shape.d_value].copy_from_slice(out);
+            for (idx, (head, memory)) in heads.iter_mut().zip(memory).enumerate() {
+                std::mem::swap(&mut head.memory, memory);
+                for (i, out) in head.out.chunks_exact(shape.d_value).enumerate() {
+                    let at = (first + i) * value_width + idx * shape.d_value;
+                    self.room.z[at..at + shape.d_value].copy_from_slice(out);
                 }
             }
             first += count;
         }
-        norm_chunks(self.runtime, &common.out_norm, &mut self.z, shape.d_value);
-        self.z.iter_mut().zip(gate).for_each(|(z, gate)| *z *= gate);
+        norm_chunks(
+            self.runtime,
+            &common.out_norm,
+            &mut self.room.z,
+            shape.d_value,
+        );
+        self.room
+            .z
+            .iter_mut()
+            .zip(&room.gate)
+            .for_each(|(z, gate)| *z *= gate);
         visit(
             &mut self.tap,
             TapPoint::AttnZ,
             idx,
-            &self.rows,
-            &mut self.z,
+            self.rows,
+            &mut self.room.z,
             value_width,
         )?;
         self.runtime.project(
             OperatorClass::Recurrent,
-            &self.z,
+            &self.room.z,
             n,
-            &mut [(&common.o, &mut self.branch)],
+            &mut [(&common.o, &mut self.room.branch)],
         );
         Ok(())
     }
@@ -255,12 +298,12 @@ fn step_head(
     drive: &Drive<'_>,
     head: usize,
     rows: std::ops::Range<usize>,
-    work: &mut Head<'_>,
+    work: &mut Head,
 ) {
     let (d_key, d_value) = (shape.d_key, shape.d_value);
     let key_head = head / (shape.n_heads / shape.n_key_heads);
-    let mut delta = vec![0.0; d_value];
-    for (row, out) in rows.zip(work.out.chunks_exact_mut(d_value)) {
+    let Head { memory, out, delta } = work;
+    for (row, out) in rows.zip(out.chunks_exact_mut(d_value)) {
         let key_at = (row * shape.n_key_heads + key_head) * d_key;
         let (q, k) = (&drive.q[key_at..][..d_key], &drive.k[key_at..][..d_key]);
         let v = &drive.v[(row * shape.n_heads + head) * d_value..][..d_value];
@@ -268,38 +311,46 @@ fn step_head(
         let decays =
             &drive.decay[(row * shape.n_heads + head) * shape.n_decays..][..shape.n_decays];
         delta.fill(0.0);
-        for (c, memory) in work.memory.chunks_exact_mut(d_value).enumerate() {
+        for (c, memory) in memory.chunks_exact_mut(d_value).enumerate() {
             let decay = decays[c % shape.n_decays];
             memory.iter_mut().for_each(|s| *s *= decay);
-            kernels.axpy(k[c], memory, &mut delta);
+            kernels.axpy(k[c], memory, delta);
         }
         for (recalled, v) in delta.iter_mut().zip(v) {
             *recalled = (v - *recalled) * beta;
         }
         out.fill(0.0);
-        for (c, memory) in work.memory.chunks_exact_mut(d_value).enumerate() {
-            kernels.axpy(k[c], &delta, memory);
+        for (c, memory) in memory.chunks_exact_mut(d_value).enumerate() {
+            kernels.axpy(k[c], delta, memory);
             kernels.axpy(q[c], memory, out);
         }
     }
 }
 
 /// Causal convolution per channel, then SiLU, in place; `tail` keeps the last inputs for the rows to come.
-fn convolve(weight: &[f32], values: &mut [f32], tail: &mut [f32], width: usize) {
+fn convolve(
+    weight: &[f32],
+    values: &mut [f32],
+    width: usize,
+    tail: &mut [f32],
+    inputs: &mut Vec<f32>,
+) {
     let taps = weight.len() / width;
-    let input: Vec<f32> = tail.iter().chain(values.iter()).copied().collect();
+    inputs.clear();
+    inputs.extend_from_slice(tail);
+    inputs.extend_from_slice(values);
     for (row, out) in values.chunks_exact_mut(width).enumerate() {
         for (c, y) in out.iter_mut().enumerate() {
             let weights = &weight[c * taps..][..taps];
             let sum: f32 = weights
                 .iter()
                 .enumerate()
-                .map(|(j, w)| w * input[(row + j) * width + c])
+                .map(|(j, w)| w * inputs[(row + j) * width + c])
                 .sum();
             *y = sum * sigmoid(sum);
         }
     }
-    tail.copy_from_slice(&input[input.len() - tail.len()..]);
+    tail.copy_from_slice(&inputs[inputs.len() - tail.len()..]);
 }
 
 /// Divides each chunk by the root of its sum of squares plus `eps`, and multiplies by `scale`.

@@ -44,7 +44,9 @@ impl Mark {
 impl SequenceState {
     /// Marks the end of the sequence. Free for attention; running states are copied.
     pub fn mark(&self) -> Mark {
-        Mark(self.snapshot())
+        let mut snapshot = Snapshot::default();
+        self.take_snapshot(&mut snapshot);
+        Mark(snapshot)
     }
 
     /// Goes back towards a mark: keeps the first `n_kept` positions run since where every layer can, else none of them.
@@ -52,7 +54,7 @@ impl SequenceState {
     ///
     /// # Errors
     /// As [`Self::truncate`], a running state excepted.
-    pub fn rewind(&mut self, mark: Mark, n_kept: usize) -> Result<usize, EngineError> {
+    pub fn rewind(&mut self, mut mark: Mark, n_kept: usize) -> Result<usize, EngineError> {
         let n_since = self.n_positions().saturating_sub(mark.n_positions());
         if n_kept >= n_since {
             return Ok(n_since);
@@ -60,7 +62,7 @@ impl SequenceState {
         match self.truncate(mark.n_positions() + n_kept) {
             Ok(()) => Ok(n_kept),
             Err(EngineError::CannotRewind { .. }) => {
-                self.restore(mark.0);
+                self.restore(&mut mark.0);
                 Ok(0)
             }
             Err(error) => Err(error),

@@ -8,8 +8,21 @@ use larql_kernels::{Activations, Arithmetic, Kernels, LinearJob, Team, linear};
 
 use crate::attention::Group;
 use crate::error::EngineError;
+use crate::forward::{BatchRoom, LogitRows};
 use crate::ledger::{Charge, Ledger, OperatorClass};
 use crate::model::Matrix;
+use crate::pass::Room;
+
+/// Logits that are kept for their memory: those of the pass under way, of the last one, and of one besides, as two models
+/// take turns in speculation.
+const LOGITS_KEPT: usize = 3;
+/// Longest logits that are kept so: 16 MB.
+const LOGIT_VALUES_KEPT: usize = 4 << 20;
+/// Outputs of one projection that are computed together.
+const OUTPUTS_MAX: usize = 4;
+
+/// A matrix, and where its product goes.
+pub(crate) type Output<'a> = (&'a Matrix, &'a mut Vec<f32>);
 
 /// Which arithmetic a run uses; printed with every result that depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -62,6 +75,11 @@ pub struct Runtime {
     activations: Activations,
     /// Room for the work of attention, kept from pass to pass.
     pub(crate) groups: Vec<Group>,
+    /// Room for the work of a pass and for its batch, here between passes.
+    pub(crate) room: Room,
+    pub(crate) batch: BatchRoom,
+    /// Logits that were handed out, oldest first; whoever holds one still is not disturbed.
+    logits: Vec<Arc<LogitRows>>,
     /// The account of what runs, where somebody keeps one.
     pub(crate) ledger: Option<Ledger>,
 }
@@ -76,6 +94,9 @@ impl Runtime {
             interrupt,
             activations: Activations::new(),
             groups: Vec::new(),
+            room: Room::default(),
+            batch: BatchRoom::default(),
+            logits: Vec::new(),
             ledger: None,
         }
     }
@@ -113,6 +134,26 @@ impl Runtime {
         }
     }
 
+    /// Room for logits that nobody else holds; of several, that of the latest pass.
+    pub(crate) fn free_logits(&mut self) -> Arc<LogitRows> {
+        let is_free = |kept: &mut Arc<LogitRows>| Arc::get_mut(kept).is_some();
+        match self.logits.iter_mut().rposition(is_free) {
+            Some(at) => self.logits.remove(at),
+            None => Arc::default(),
+        }
+    }
+
+    /// Keeps logits that are handed out, to use their memory again when they come free.
+    pub(crate) fn keep_logits(&mut self, logits: &Arc<LogitRows>) {
+        if logits.capacity() > LOGIT_VALUES_KEPT {
+            return;
+        }
+        if self.logits.len() == LOGITS_KEPT {
+            self.logits.remove(0);
+        }
+        self.logits.push(Arc::clone(logits));
+    }
+
     /// `out[p, r] = sum_k w[r, k] * x[p, k]` for each matrix, all reading the same `x` (`[n_pos, cols]`), on the account of
     /// `class`.
     pub fn project(
@@ -122,11 +163,28 @@ impl Runtime {
         n_pos: usize,
         outputs: &mut [(&Matrix, &mut Vec<f32>)],
     ) {
+        for outputs in outputs.chunks_mut(OUTPUTS_MAX) {
+            let mut each = outputs
+                .iter_mut()
+                .map(|(matrix, out)| (*matrix, &mut **out));
+            let outputs = std::array::from_fn(|_| each.next());
+            self.project_some(class, x, n_pos, outputs);
+        }
+    }
+
+    /// As [`Self::project`], to those outputs that there are.
+    pub(crate) fn project_some(
+        &mut self,
+        class: OperatorClass,
+        x: &[f32],
+        n_pos: usize,
+        mut outputs: [Option<Output<'_>>; OUTPUTS_MAX],
+    ) {
         self.within(class, |runtime| {
-            let slabs = runtime.run_projection(x, n_pos, outputs);
+            let slabs = runtime.run_projection(x, n_pos, &mut outputs);
             let profile = runtime.profile;
             runtime.charge(class, || {
-                let matrices = outputs.iter().map(|(matrix, _)| *matrix);
+                let matrices = outputs.iter().flatten().map(|(matrix, _)| *matrix);
                 Charge::projection(profile, n_pos, matrices, slabs)
             });
         });
@@ -137,9 +195,9 @@ impl Runtime {
         &mut self,
         x: &[f32],
         n_pos: usize,
-        outputs: &mut [(&Matrix, &mut Vec<f32>)],
+        outputs: &mut [Option<Output<'_>>; OUTPUTS_MAX],
     ) -> usize {
-        let Some((first, _)) = outputs.first() else {
+        let Some((first, _)) = outputs.iter().flatten().next() else {
             return 0;
         };
         let arithmetic = match self.profile {
@@ -154,16 +212,23 @@ impl Runtime {
             first.cols(),
             arithmetic,
         );
-        let mut jobs: Vec<LinearJob<'_>> = outputs
-            .iter_mut()
-            .map(|(matrix, out)| {
-                out.resize(n_pos * matrix.rows(), 0.0);
-                LinearJob {
-                    weight: matrix.view(),
-                    out: out.as_mut_slice(),
-                }
-            })
-            .collect();
-        linear(&mut self.team, self.kernels, &self.activations, &mut jobs)
+        let mut each = outputs.iter_mut().flatten().map(|(matrix, out)| {
+            out.resize(n_pos * matrix.rows(), 0.0);
+            LinearJob {
+                weight: matrix.view(),
+                out: out.as_mut_slice(),
+            }
+        });
+        let jobs: [_; OUTPUTS_MAX] = std::array::from_fn(|_| each.next());
+        let mut run = |jobs: &mut [LinearJob<'_>]| {
+            linear(&mut self.team, self.kernels, &self.activations, jobs)
+        };
+        match jobs {
+            [None, ..] => 0,
+            [Some(a), None, ..] => run(&mut [a]),
+            [Some(a), Some(b), None, _] => run(&mut [a, b]),
+            [Some(a), Some(b), Some(c), None] => run(&mut [a, b, c]),
+            [Some(a), Some(b), Some(c), Some(d)] => run(&mut [a, b, c, d]),
+        }
     }
 }

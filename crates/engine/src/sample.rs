@@ -17,6 +17,10 @@ use crate::error::EngineError;
 /// Up to this many of the best are found by insertion.
 const SCANNED_MAX: usize = 64;
 
+/// Logits that are compared side by side, and those among which one is then looked for.
+const LANES: usize = 16;
+const BLOCK: usize = 64;
+
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {
@@ -51,6 +55,8 @@ impl SamplingOptions {
 pub struct Sampler {
     options: SamplingOptions,
     rng: ChaCha8Rng,
+    /// Tokens that may be drawn, with their weights. Empty between draws.
+    kept: Vec<(u32, f64)>,
 }
 
 impl Sampler {
@@ -81,6 +87,7 @@ impl Sampler {
         Ok(Self {
             options,
             rng: ChaCha8Rng::seed_from_u64(options.seed),
+            kept: Vec::new(),
         })
     }
 
@@ -89,57 +96,52 @@ impl Sampler {
     /// # Errors
     /// If a logit is not a number.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, EngineError> {
-        if let Some(id) = logits.iter().position(|x| x.is_nan()) {
+        if let Some(id) = first_nan(logits) {
             return Err(EngineError::NotANumber { id });
         }
         if self.options.temperature == 0.0 {
             return Ok(argmax(logits));
         }
         let step = self.rng.next_u64();
-        let kept = self.keep(logits);
-        let arrivals = kept
+        keep(&self.options, logits, &mut self.kept);
+        let arrivals = self
+            .kept
             .iter()
             .map(|(id, weight)| (*id, arrival(step, *id, *weight)));
         let first = arrivals.min_by(|a, b| a.1.total_cmp(&b.1));
+        self.kept.clear();
         // An infinite logit leaves no finite weight: it is the most likely.
         Ok(first.map_or_else(|| argmax(logits), |(id, _)| id))
     }
+}
 
-    /// Tokens that may be drawn, with their weights; that of the most likely is 1.
-    fn keep(&self, logits: &[f32]) -> Vec<(u32, f64)> {
-        let options = self.options;
-        let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        let mut kept: Vec<(u32, f64)> = (0u32..)
-            .zip(logits)
-            .map(|(id, logit)| {
-                (
-                    id,
-                    ((f64::from(*logit) - max) / f64::from(options.temperature)).exp(),
-                )
-            })
-            .filter(|(_, p)| *p > 0.0)
-            .collect();
-        let order = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-        if let Some(k) = options.top_k
-            && k < kept.len()
-        {
-            kept.select_nth_unstable_by(k, order);
-            kept.truncate(k);
-        }
-        if options.top_p < 1.0 {
-            kept.sort_by(order);
-            let total: f64 = kept.iter().map(|(_, p)| p).sum();
-            let mut mass = 0.0;
-            let crossing = kept.iter().position(|(_, p)| {
-                mass += p / total;
-                mass >= f64::from(options.top_p)
-            });
-            kept.truncate(crossing.map_or(kept.len(), |last| last + 1));
-        }
-        let floor = f64::from(options.min_p);
-        kept.retain(|(_, p)| *p >= floor);
-        kept
+/// Fills `kept` with the tokens that may be drawn and their weights; that of the most likely is 1.
+fn keep(options: &SamplingOptions, logits: &[f32], kept: &mut Vec<(u32, f64)>) {
+    let max = f64::from(largest(logits));
+    let weight = |logit: f32| ((f64::from(logit) - max) / f64::from(options.temperature)).exp();
+    let weights = (0u32..).zip(logits.iter().map(|logit| weight(*logit)));
+    kept.clear();
+    kept.extend(weights.filter(|(_, p)| *p > 0.0));
+    // No two are equal, so that sorting needs no memory to keep their order.
+    let order = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if let Some(k) = options.top_k
+        && k < kept.len()
+    {
+        kept.select_nth_unstable_by(k, order);
+        kept.truncate(k);
     }
+    if options.top_p < 1.0 {
+        kept.sort_unstable_by(order);
+        let total: f64 = kept.iter().map(|(_, p)| p).sum();
+        let mut mass = 0.0;
+        let crossing = kept.iter().position(|(_, p)| {
+            mass += p / total;
+            mass >= f64::from(options.top_p)
+        });
+        kept.truncate(crossing.map_or(kept.len(), |last| last + 1));
+    }
+    let floor = f64::from(options.min_p);
+    kept.retain(|(_, p)| *p >= floor);
 }
 
 /// When a token arrives in the race of a step.
@@ -158,15 +160,36 @@ fn arrival(step: u64, id: u32, weight: f64) -> f64 {
     -unit.ln() / weight
 }
 
-/// Index of the largest logit; the first of equals.
+/// Index of the largest logit; the first of equals. What is no number is not larger than anything.
 pub fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, x) in logits.iter().enumerate() {
-        if *x > logits[best] {
-            best = i;
+    let (mut max, mut at) = (f32::NEG_INFINITY, 0);
+    for (block, values) in logits.chunks(BLOCK).enumerate() {
+        let of_block = largest(values);
+        if of_block > max {
+            (max, at) = (of_block, block * BLOCK);
         }
     }
-    u32::try_from(best).expect("a vocabulary fits u32")
+    let within = logits[at..].iter().position(|x| *x == max).unwrap_or(0);
+    u32::try_from(at + within).expect("a vocabulary fits u32")
+}
+
+/// The largest value, in lanes that the compiler compares side by side.
+fn largest(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for values in values.chunks(LANES) {
+        for (max, x) in lanes.iter_mut().zip(values) {
+            *max = if *x > *max { *x } else { *max };
+        }
+    }
+    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The first value that is no number, found by block, as a vocabulary of them takes long to look at one by one.
+pub(crate) fn first_nan(values: &[f32]) -> Option<usize> {
+    let has_nan = |values: &[f32]| values.iter().fold(false, |any, x| any | x.is_nan());
+    let block = values.chunks(BLOCK).position(has_nan)?;
+    let within = values[block * BLOCK..].iter().position(|x| x.is_nan())?;
+    Some(block * BLOCK + within)
 }
 
 /// Natural logarithm of the softmax's denominator: a token's log probability is its logit less this. In f64.
@@ -411,6 +434,37 @@ mod tests {
             sampler.sample(&[0.0, f32::NAN]).unwrap_err().to_string(),
             "logit of token 1 is not a number"
         );
+    }
+
+    #[test]
+    fn the_largest_is_found_in_any_block() {
+        let one_by_one = |logits: &[f32]| {
+            let mut best = 0;
+            for (i, x) in logits.iter().enumerate() {
+                if *x > logits[best] {
+                    best = i;
+                }
+            }
+            best as u32
+        };
+        for n in [1, 15, 16, 17, 63, 64, 65, 333] {
+            // Every value occurs twice or more.
+            let mut logits: Vec<f32> = (0..n)
+                .map(|i| ((i * 37) % (n / 2 + 1)) as f32 - 9.0)
+                .collect();
+            assert_eq!(argmax(&logits), one_by_one(&logits), "{n}");
+            assert_eq!(first_nan(&logits), None);
+            for at in 0..n {
+                let before = std::mem::replace(&mut logits[at], 1e9);
+                assert_eq!(argmax(&logits), at as u32, "{n}");
+                logits[at] = f32::NAN;
+                assert_eq!(first_nan(&logits), Some(at), "{n}");
+                logits[at] = before;
+            }
+        }
+        assert_eq!(argmax(&[f32::NEG_INFINITY; 70]), 0);
+        assert_eq!(argmax(&[-1.0, -0.0, 0.0]), 1);
+        assert_eq!(argmax(&[]), 0);
     }
 
     #[test]

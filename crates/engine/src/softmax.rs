@@ -12,6 +12,17 @@ use crate::pass::{Pass, add_bias, norm_chunks, sigmoid, visit};
 use crate::state::SequenceState;
 use crate::tap::TapPoint;
 
+/// Room for attention over latents.
+#[derive(Debug, Default)]
+pub(crate) struct LatentRoom {
+    /// Latents of keys and values, and the part of the keys that turns.
+    compressed: Vec<f32>,
+    q_latent: Vec<f32>,
+    kv_latent: Vec<f32>,
+    /// Keys but for that part, and values.
+    expanded: Vec<f32>,
+}
+
 impl Pass<'_, '_> {
     /// `branch = attention(normed)`, appending keys and values to the states.
     pub(crate) fn attention(
@@ -24,49 +35,55 @@ impl Pass<'_, '_> {
         let d_head = spec.d_head as usize;
         let (n_heads, n_kv_heads) = (spec.n_heads as usize, spec.n_kv_heads as usize);
         let (q_width, kv_width) = (n_heads * d_head, n_kv_heads * d_head);
-        let mut jobs = vec![(&attention.q, &mut self.q)];
-        jobs.extend(attention.k.as_ref().map(|k| (k, &mut self.k)));
-        jobs.extend(attention.v.as_ref().map(|v| (v, &mut self.v)));
-        jobs.extend(attention.gate.as_ref().map(|gate| (gate, &mut self.gate)));
+        let room = &mut self.room;
+        let outputs = [
+            Some((&attention.q, &mut room.q)),
+            attention.k.as_ref().map(|k| (k, &mut room.k)),
+            attention.v.as_ref().map(|v| (v, &mut room.v)),
+            attention.gate.as_ref().map(|gate| (gate, &mut room.gate)),
+        ];
         self.runtime
-            .project(OperatorClass::Attention, &self.normed, n, &mut jobs);
-        add_bias(&mut self.q, attention.q_bias.as_deref());
+            .project_some(OperatorClass::Attention, &room.normed, n, outputs);
+        add_bias(&mut self.room.q, attention.q_bias.as_deref());
         let chunk = |width| match spec.qk_norm {
             QkNorm::FullWidth(_) => width,
             QkNorm::PerHead(_) | QkNorm::Absent => d_head,
         };
         if let Some(norm) = &attention.q_norm {
-            norm_chunks(self.runtime, norm, &mut self.q, chunk(q_width));
+            norm_chunks(self.runtime, norm, &mut self.room.q, chunk(q_width));
         }
         if let Some(limit) = spec.clip_qkv {
-            self.q.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+            self.room
+                .q
+                .iter_mut()
+                .for_each(|x| *x = x.clamp(-limit, limit));
         }
-        let mut queries = std::mem::take(&mut self.q);
+        let mut queries = std::mem::take(&mut self.room.q);
         self.rotate(attention.rope, d_head, q_width, &mut queries, states);
-        self.q = queries;
+        self.room.q = queries;
         self.visit_q(idx, q_width)?;
         let kept = match spec.kv {
             KvSource::SharedFrom(donor) => donor as usize,
             KvSource::Own | KvSource::KeyIsValue => {
-                add_bias(&mut self.k, attention.k_bias.as_deref());
+                add_bias(&mut self.room.k, attention.k_bias.as_deref());
                 if attention.v.is_none() {
-                    self.v.clone_from(&self.k);
+                    self.room.v.clone_from(&self.room.k);
                 }
-                add_bias(&mut self.v, attention.v_bias.as_deref());
+                add_bias(&mut self.room.v, attention.v_bias.as_deref());
                 if let Some(norm) = &attention.k_norm {
-                    norm_chunks(self.runtime, norm, &mut self.k, chunk(kv_width));
+                    norm_chunks(self.runtime, norm, &mut self.room.k, chunk(kv_width));
                 }
                 if let Some(norm) = &attention.v_norm {
-                    norm_chunks(self.runtime, norm, &mut self.v, d_head);
+                    norm_chunks(self.runtime, norm, &mut self.room.v, d_head);
                 }
                 if let Some(limit) = spec.clip_qkv {
-                    for x in self.k.iter_mut().chain(&mut self.v) {
+                    for x in self.room.k.iter_mut().chain(&mut self.room.v) {
                         *x = x.clamp(-limit, limit);
                     }
                 }
-                let mut keys = std::mem::take(&mut self.k);
+                let mut keys = std::mem::take(&mut self.room.k);
                 self.rotate(attention.rope, d_head, kv_width, &mut keys, states);
-                self.k = keys;
+                self.room.k = keys;
                 self.keep(idx, kv_width, kv_width, states)?;
                 idx
             }
@@ -83,7 +100,7 @@ impl Pass<'_, '_> {
         };
         self.attend(idx, kept, heads, states)?;
         if attention.gate.is_some() {
-            for (z, gate) in self.z.iter_mut().zip(&self.gate) {
+            for (z, gate) in self.room.z.iter_mut().zip(&self.room.gate) {
                 *z *= sigmoid(*gate);
             }
         }
@@ -91,17 +108,17 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::AttnZ,
             idx,
-            &self.rows,
-            &mut self.z,
+            self.rows,
+            &mut self.room.z,
             q_width,
         )?;
         self.runtime.project(
             OperatorClass::Attention,
-            &self.z,
+            &self.room.z,
             n,
-            &mut [(&attention.o, &mut self.branch)],
+            &mut [(&attention.o, &mut self.room.branch)],
         );
-        add_bias(&mut self.branch, attention.o_bias.as_deref());
+        add_bias(&mut self.room.branch, attention.o_bias.as_deref());
         Ok(())
     }
 
@@ -120,61 +137,65 @@ impl Pass<'_, '_> {
         );
         let (heads, rank) = (spec.n_heads as usize, spec.kv_rank as usize);
         let d_key = nope + rope;
-        let mut compressed = Vec::new();
+        let room = &mut self.room;
+        let LatentRoom {
+            compressed,
+            q_latent,
+            kv_latent,
+            expanded,
+        } = &mut room.latents;
         match &mla.q_latent {
             None => self.runtime.project(
                 OperatorClass::Attention,
-                &self.normed,
+                &room.normed,
                 n,
-                &mut [(&mla.q, &mut self.q), (&mla.kv_a, &mut compressed)],
+                &mut [(&mla.q, &mut room.q), (&mla.kv_a, compressed)],
             ),
             Some((latent, norm)) => {
-                let mut q_a = Vec::new();
                 self.runtime.project(
                     OperatorClass::Attention,
-                    &self.normed,
+                    &room.normed,
                     n,
-                    &mut [(latent, &mut q_a), (&mla.kv_a, &mut compressed)],
+                    &mut [(latent, q_latent), (&mla.kv_a, compressed)],
                 );
-                norm_chunks(self.runtime, norm, &mut q_a, latent.rows());
+                norm_chunks(self.runtime, norm, q_latent, latent.rows());
                 self.runtime.project(
                     OperatorClass::Attention,
-                    &q_a,
+                    q_latent,
                     n,
-                    &mut [(&mla.q, &mut self.q)],
+                    &mut [(&mla.q, &mut room.q)],
                 );
             }
         }
-        let mut latents = Vec::with_capacity(n * rank);
+        kv_latent.clear();
         for row in compressed.chunks_exact(rank + rope) {
-            latents.extend_from_slice(&row[..rank]);
+            kv_latent.extend_from_slice(&row[..rank]);
         }
-        norm_chunks(self.runtime, &mla.kv_a_norm, &mut latents, rank);
-        let mut expanded = Vec::new();
+        norm_chunks(self.runtime, &mla.kv_a_norm, kv_latent, rank);
         self.runtime.project(
             OperatorClass::Attention,
-            &latents,
+            kv_latent,
             n,
-            &mut [(&mla.kv_b, &mut expanded)],
+            &mut [(&mla.kv_b, expanded)],
         );
-        self.k.resize(n * heads * d_key, 0.0);
-        self.v.resize(n * heads * d_value, 0.0);
+        room.k.resize(n * heads * d_key, 0.0);
+        room.v.resize(n * heads * d_value, 0.0);
         for (row, place) in self.rows.iter().enumerate() {
             let position = place.position;
             let length = states[place.sequence].rope_length();
             let turned = &mut compressed[row * (rank + rope)..][rank..][..rope];
             if let Some(table) = mla.rope {
                 let table = &self.model.ropes[table];
-                let q = &mut self.q[row * heads * d_key..][..heads * d_key];
+                let q = &mut room.q[row * heads * d_key..][..heads * d_key];
                 table.rotate(q, d_key, nope, position, length);
                 table.rotate(turned, rope, 0, position, length);
             }
             for head in 0..heads {
                 let from = &expanded[(row * heads + head) * (nope + d_value)..][..nope + d_value];
-                let key = &mut self.k[(row * heads + head) * d_key..][..d_key];
+                let key = &mut room.k[(row * heads + head) * d_key..][..d_key];
                 key[..nope].copy_from_slice(&from[..nope]);
                 key[nope..].copy_from_slice(turned);
-                self.v[(row * heads + head) * d_value..][..d_value].copy_from_slice(&from[nope..]);
+                room.v[(row * heads + head) * d_value..][..d_value].copy_from_slice(&from[nope..]);
             }
         }
         self.visit_q(idx, heads * d_key)?;
@@ -194,15 +215,15 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::AttnZ,
             idx,
-            &self.rows,
-            &mut self.z,
+            self.rows,
+            &mut self.room.z,
             heads * d_value,
         )?;
         self.runtime.project(
             OperatorClass::Attention,
-            &self.z,
+            &self.room.z,
             n,
-            &mut [(&mla.o, &mut self.branch)],
+            &mut [(&mla.o, &mut self.room.branch)],
         );
         Ok(())
     }
@@ -217,7 +238,7 @@ impl Pass<'_, '_> {
         states: &[SequenceState],
     ) {
         let Some(rope) = rope else { return };
-        let (table, rows) = (&self.model.ropes[rope], &self.rows);
+        let (table, rows) = (&self.model.ropes[rope], self.rows);
         self.runtime.team.chunks_mut(data, width, |row, data| {
             let place = rows[row];
             let length = states[place.sequence].rope_length();
@@ -231,8 +252,8 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::AttnQ,
             idx,
-            &self.rows,
-            &mut self.q,
+            self.rows,
+            &mut self.room.q,
             width,
         )
     }
@@ -248,16 +269,16 @@ impl Pass<'_, '_> {
             &mut self.tap,
             TapPoint::AttnK,
             idx,
-            &self.rows,
-            &mut self.k,
+            self.rows,
+            &mut self.room.k,
             key_width,
         )?;
         visit(
             &mut self.tap,
             TapPoint::AttnV,
             idx,
-            &self.rows,
-            &mut self.v,
+            self.rows,
+            &mut self.room.v,
             value_width,
         )
     }
@@ -273,8 +294,8 @@ impl Pass<'_, '_> {
         self.visit_kv(idx, key_width, value_width)?;
         for (row, place) in self.rows.iter().enumerate() {
             let (k, v) = (
-                &self.k[row * key_width..][..key_width],
-                &self.v[row * value_width..][..value_width],
+                &self.room.k[row * key_width..][..key_width],
+                &self.room.v[row * value_width..][..value_width],
             );
             states[place.sequence].push(idx, k, v);
         }
@@ -288,13 +309,14 @@ impl Pass<'_, '_> {
         heads: Heads<'_>,
         states: &[SequenceState],
     ) -> Result<(), EngineError> {
-        self.z
+        self.room
+            .z
             .resize(self.rows.len() * heads.n_heads * heads.d_value, 0.0);
         let (n_threads, profile) = (self.runtime.n_threads(), self.runtime.profile());
         self.runtime.within(OperatorClass::Attention, |runtime| {
             runtime.charge(OperatorClass::Attention, || {
                 let slabs = n_threads.min(self.rows.len() * heads.n_heads);
-                Charge::attention(&self.rows, &heads, profile, slabs)
+                Charge::attention(self.rows, &heads, profile, slabs)
             });
             attend(
                 runtime,
@@ -302,9 +324,9 @@ impl Pass<'_, '_> {
                 idx,
                 kept,
                 states,
-                &self.rows,
-                &self.q,
-                &mut self.z,
+                self.rows,
+                &self.room.q,
+                &mut self.room.z,
                 &mut self.tap,
             )
         })

@@ -3,7 +3,8 @@
 //! Two kinds. Attention keeps every key and value by K/V head, in f32 for `exact` and in f16 for `fast`; rows of layers
 //! with a window are kept too, the mask decides what is seen. Recurrent mixers keep one matrix per head and the last
 //! inputs of their convolutions, in f32, which do not grow. Latent attention keeps keys and values expanded. Memory of
-//! attention: `n_layers * n_kv_heads * (d_key + d_value)` values per position.
+//! attention: `n_layers * n_kv_heads * (d_key + d_value)` values per position. Room for positions is made [`ROOM`] at a
+//! time and not between.
 
 use std::ops::Range;
 
@@ -13,6 +14,10 @@ use larql_models::spec::{AttentionSpec, KvSource, LayerSpec, Mixer, ModelSpec};
 use crate::error::EngineError;
 use crate::rope::RopeLength;
 use crate::runtime::Profile;
+
+/// Positions that keys and values get room for at a time; of what there is, an eighth if that is more, so that a long
+/// sequence is not moved too often. Only at multiples of this does a step allocate.
+pub(crate) const ROOM: usize = 64;
 
 /// What a sequence remembers.
 #[derive(Debug, Clone)]
@@ -61,8 +66,8 @@ pub(crate) struct KvHead {
 pub(crate) struct RecurrentState {
     /// Last `conv_width - 1` inputs of the convolutions over q, k and v, oldest first.
     pub(crate) conv: [Vec<f32>; 3],
-    /// `[n_heads, d_key, d_value]`.
-    pub(crate) memory: Vec<f32>,
+    /// `[d_key, d_value]` of each head.
+    pub(crate) memory: Vec<Vec<f32>>,
 }
 
 impl SequenceState {
@@ -133,7 +138,7 @@ impl SequenceState {
         Ok(())
     }
 
-    /// Bytes held.
+    /// Bytes held, without room made ahead.
     pub fn n_bytes(&self) -> usize {
         let bytes = |layer: &LayerState| match layer {
             LayerState::Rows(rows) => {
@@ -141,8 +146,8 @@ impl SequenceState {
                 rows.heads.iter().map(of_head).sum()
             }
             LayerState::Recurrent(state) => {
-                let n = state.memory.len() + state.conv.iter().map(Vec::len).sum::<usize>();
-                n * size_of::<f32>()
+                let all = state.memory.iter().chain(&state.conv);
+                all.map(Vec::len).sum::<usize>() * size_of::<f32>()
             }
             LayerState::Shared => 0,
         };
@@ -214,29 +219,27 @@ impl SequenceState {
         }
     }
 
-    /// What has to be kept to go back to here.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            n_positions: self.n_positions,
-            recurrent: self
-                .layers
-                .iter()
-                .map(|layer| match layer {
-                    LayerState::Recurrent(state) => Some(state.clone()),
-                    LayerState::Rows(_) | LayerState::Shared => None,
-                })
-                .collect(),
+    /// Writes to `snapshot` what has to be kept to go back to here.
+    pub(crate) fn take_snapshot(&self, snapshot: &mut Snapshot) {
+        snapshot.n_positions = self.n_positions;
+        snapshot.recurrent.resize_with(self.layers.len(), || None);
+        for (kept, layer) in snapshot.recurrent.iter_mut().zip(&self.layers) {
+            match (layer, &mut *kept) {
+                (LayerState::Recurrent(state), Some(kept)) => kept.copy_from(state),
+                (LayerState::Recurrent(state), None) => *kept = Some(state.clone()),
+                (LayerState::Rows(_) | LayerState::Shared, _) => *kept = None,
+            }
         }
     }
 
-    /// Goes back to where a snapshot was taken.
-    pub(crate) fn restore(&mut self, snapshot: Snapshot) {
+    /// Goes back to where a snapshot was taken, which is then of no more use.
+    pub(crate) fn restore(&mut self, snapshot: &mut Snapshot) {
         let n_positions = snapshot.n_positions;
         self.n_positions = n_positions;
-        for (layer, kept) in self.layers.iter_mut().zip(snapshot.recurrent) {
+        for (layer, kept) in self.layers.iter_mut().zip(&mut snapshot.recurrent) {
             match (layer, kept) {
                 (LayerState::Rows(rows), _) => rows.truncate(n_positions),
-                (LayerState::Recurrent(state), Some(kept)) => *state = kept,
+                (LayerState::Recurrent(state), Some(kept)) => std::mem::swap(state, kept),
                 (LayerState::Recurrent(_), None) | (LayerState::Shared, _) => {}
             }
         }
@@ -244,7 +247,7 @@ impl SequenceState {
 }
 
 /// Recurrent states before a pass.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     n_positions: usize,
     recurrent: Vec<Option<RecurrentState>>,
@@ -277,7 +280,7 @@ fn layer_state(mixer: &Mixer) -> LayerState {
             let tail = (kda.conv_width as usize - 1) * heads * d_head;
             LayerState::Recurrent(RecurrentState {
                 conv: [vec![0.0; tail], vec![0.0; tail], vec![0.0; tail]],
-                memory: vec![0.0; heads * d_head * d_head],
+                memory: vec![vec![0.0; d_head * d_head]; heads],
             })
         }
         Mixer::GatedDelta(delta) => {
@@ -291,7 +294,7 @@ fn layer_state(mixer: &Mixer) -> LayerState {
                     vec![0.0; key],
                     vec![0.0; back * heads * d_value],
                 ],
-                memory: vec![0.0; heads * d_key * d_value],
+                memory: vec![vec![0.0; d_key * d_value]; heads],
             })
         }
     }
@@ -352,27 +355,50 @@ impl KvRows {
 
 impl KvHead {
     fn push(&mut self, key: &[f32], value: &[f32]) {
+        self.make_room();
         let (lane, size) = (self.n_keys % TILE_ROWS, self.format.block_bytes());
         let tile = self.d_key * TILE_ROWS * size;
         if lane == 0 {
             self.keys.resize(self.keys.len() + tile, 0);
         }
-        let last = self.keys.len() - tile;
-        let places = self.keys[last..].chunks_exact_mut(TILE_ROWS * size);
+        let (last, end) = (self.keys.len() - tile, self.values.len());
+        self.values.resize(end + self.d_value * size, 0);
+        let of_key = self.keys[last..].chunks_exact_mut(TILE_ROWS * size);
+        let of_value = self.values[end..].chunks_exact_mut(size);
         if self.format == Format::F16 {
-            for (place, x) in places.zip(key) {
+            for (place, x) in of_key.zip(key) {
                 place[lane * 2..][..2].copy_from_slice(&f32_to_f16(*x).to_le_bytes());
             }
-            let values = value.iter().flat_map(|x| f32_to_f16(*x).to_le_bytes());
-            self.values.extend(values);
+            for (place, x) in of_value.zip(value) {
+                place.copy_from_slice(&f32_to_f16(*x).to_le_bytes());
+            }
         } else {
-            for (place, x) in places.zip(key) {
+            for (place, x) in of_key.zip(key) {
                 place[lane * 4..][..4].copy_from_slice(&x.to_le_bytes());
             }
-            self.values
-                .extend(value.iter().flat_map(|x| x.to_le_bytes()));
+            for (place, x) in of_value.zip(value) {
+                place.copy_from_slice(&x.to_le_bytes());
+            }
         }
         self.n_keys += 1;
+    }
+
+    /// Makes room for another stretch of positions, if there is none for the next one.
+    fn make_room(&mut self) {
+        let size = self.format.block_bytes();
+        let (tile, row) = (self.d_key * TILE_ROWS * size, self.d_value * size);
+        let has_room = |n_positions: usize| {
+            self.keys.capacity() >= n_positions.div_ceil(TILE_ROWS) * tile
+                && self.values.capacity() >= n_positions * row
+        };
+        if has_room(self.n_keys + 1) {
+            return;
+        }
+        let n_more = (self.n_keys / 8).max(ROOM);
+        let n_positions = (self.n_keys + n_more).next_multiple_of(ROOM);
+        let (keys, values) = (n_positions / TILE_ROWS * tile, n_positions * row);
+        self.keys.reserve_exact(keys - self.keys.len());
+        self.values.reserve_exact(values - self.values.len());
     }
 
     fn truncate(&mut self, n_positions: usize) {
@@ -407,7 +433,15 @@ impl KvHead {
 
 impl RecurrentState {
     fn clear(&mut self) {
-        self.memory.fill(0.0);
-        self.conv.iter_mut().for_each(|tail| tail.fill(0.0));
+        let all = self.memory.iter_mut().chain(&mut self.conv);
+        all.for_each(|values| values.fill(0.0));
+    }
+
+    /// Becomes a copy of `other`, which is of the same layer.
+    fn copy_from(&mut self, other: &Self) {
+        let all = self.memory.iter_mut().chain(&mut self.conv);
+        for (to, from) in all.zip(other.memory.iter().chain(&other.conv)) {
+            to.clone_from(from);
+        }
     }
 }

@@ -115,6 +115,15 @@ impl Bytes {
         }
     }
 
+    /// Where the view begins in the file that is mapped; `None` for bytes in memory. Whoever has the file open can read the
+    /// bytes from there, which costs no page of the map.
+    pub fn file_offset(&self) -> Option<u64> {
+        match &*self.owner {
+            Owner::Map(_) => Some(self.range.start as u64),
+            Owner::Vec(_) => None,
+        }
+    }
+
     /// Number of bytes in view.
     pub fn len(&self) -> usize {
         self.range.len()
@@ -158,6 +167,20 @@ mod tests {
         assert_eq!(&*tail.slice(3..6), &[43, 44, 45]);
         assert!(tail.slice(60..60).is_empty());
         assert!(std::panic::catch_unwind(|| tail.slice(59..61)).is_err());
+    }
+
+    #[test]
+    fn a_mapped_view_knows_where_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, [7; 100]).unwrap();
+        let bytes = Bytes::map_file(&path).unwrap();
+        let tail = bytes.slice(40..100).slice(3..9);
+        assert_eq!(
+            (bytes.file_offset(), tail.file_offset()),
+            (Some(0), Some(43))
+        );
+        assert_eq!(Bytes::from_vec(vec![1]).file_offset(), None);
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub(crate) struct Blocks<'a> {
 }
 
 /// Where quantized blocks go; the fields are those of [`Blocks`].
+#[derive(Debug)]
 pub(crate) struct QuantizedMut<'a> {
     pub(crate) quants: &'a mut [i8],
     pub(crate) scales: &'a mut [f32],
@@ -60,6 +61,17 @@ pub struct Activations {
     sums: Vec<i32>,
     halves: Vec<i16>,
     scaled_sums: Vec<f32>,
+    /// Empty between calls.
+    parts: Vec<QuantizedMut<'static>>,
+}
+
+/// An empty list with the memory of `list`: a list of what is borrowed, kept where nothing is borrowed any more. Collecting
+/// an iterator over a vector reuses its memory if the elements are alike; if it did not, this would still be right.
+pub(crate) fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
+    list.clear();
+    list.into_iter()
+        .map(|_| unreachable!("it is empty"))
+        .collect()
 }
 
 impl Activations {
@@ -104,7 +116,7 @@ impl Activations {
         self.halves.resize(x.len() / 16, 0);
         self.scaled_sums.resize(x.len() / 32, 0.0);
         // What belongs to a position stays together, so that each thread gets whole positions.
-        let mut parts: Vec<QuantizedMut<'_>> = (self.quants.chunks_mut(cols))
+        let each = (self.quants.chunks_mut(cols))
             .zip(self.scales.chunks_mut(cols / 32))
             .zip(self.sums.chunks_mut(cols / 32))
             .zip(self.halves.chunks_mut(cols / 16))
@@ -117,11 +129,13 @@ impl Activations {
                     halves,
                     scaled_sums,
                 },
-            )
-            .collect();
+            );
+        let mut parts = emptied(std::mem::take(&mut self.parts));
+        parts.extend(each);
         team.chunks_mut(&mut parts, 1, |p, part| {
             kernels.quantize(&x[p * cols..][..cols], &mut part[0]);
         });
+        self.parts = emptied(parts);
     }
 
     /// Positions held.

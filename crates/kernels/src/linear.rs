@@ -5,10 +5,10 @@
 //! position is computed by one thread in one fixed order, so neither the split nor the number of positions can change a
 //! bit of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use crate::activations::{Activations, Blocks};
+use crate::activations::{Activations, Blocks, emptied};
 use crate::arch::{FloatDots, Kernels, Plane, TileDots};
 use crate::team::{Team, TileWriter};
 use crate::tile::{TILE_ROWS, TileView};
@@ -31,9 +31,27 @@ pub struct LinearJob<'a> {
 
 /// The tiles of one job that one thread computes.
 struct Share<'a> {
+    thread: usize,
     weight: TileView<'a>,
     tiles: Range<usize>,
     writer: TileWriter<'a>,
+}
+
+/// Who computes what in a dispatch: empty between calls, kept because a decode step makes hundreds of them.
+#[derive(Default)]
+struct Lists {
+    shares: Vec<Share<'static>>,
+    /// The shares of each thread.
+    by_thread: Vec<&'static mut [Share<'static>]>,
+}
+
+thread_local! {
+    static LISTS: Cell<Lists> = const {
+        Cell::new(Lists {
+            shares: Vec::new(),
+            by_thread: Vec::new(),
+        })
+    };
 }
 
 /// Computes all jobs over the activations `x`.
@@ -64,28 +82,32 @@ pub fn linear(
         0..=SERIAL_WORK_MAX => 1,
         _ => team.n_threads(),
     };
-    let mut shares = split(jobs, x.n_pos(), work_bytes, n_threads);
-    let n_pieces = shares.iter().filter(|share| !share.is_empty()).count();
-    let run = |shares: &mut Vec<Share<'_>>| {
-        for share in shares {
+    let Lists { shares, by_thread } = LISTS.take();
+    let mut shares = emptied(shares);
+    split(jobs, x.n_pos(), work_bytes, n_threads, &mut shares);
+    let mut by_thread = emptied(by_thread);
+    by_thread.extend(shares.chunk_by_mut(|a, b| a.thread == b.thread));
+    let n_pieces = by_thread.len();
+    team.chunks_mut(&mut by_thread, 1, |_, shares| {
+        for share in shares.iter_mut().flat_map(|shares| shares.iter_mut()) {
             compute(kernels, x, share);
         }
-    };
-    match &mut *shares {
-        [only] => run(only),
-        shares => team.chunks_mut(shares, 1, |_, share| share.iter_mut().for_each(run)),
-    }
+    });
+    LISTS.set(Lists {
+        by_thread: emptied(by_thread),
+        shares: emptied(shares),
+    });
     n_pieces
 }
 
-/// Gives every thread a contiguous run of tiles of about the same number of bytes.
+/// Gives every thread a contiguous run of tiles of about the same number of bytes; the shares are in the order of threads.
 fn split<'a>(
     jobs: &'a mut [LinearJob<'_>],
     n_pos: usize,
     work_bytes: usize,
     n_threads: usize,
-) -> Vec<Vec<Share<'a>>> {
-    let mut shares: Vec<Vec<Share<'a>>> = (0..n_threads).map(|_| Vec::new()).collect();
+    shares: &mut Vec<Share<'a>>,
+) {
     let end_of = |thread: usize| crate::team::share(work_bytes, thread, n_threads).end;
     let (mut thread, mut at) = (0, 0);
     for job in jobs {
@@ -104,7 +126,8 @@ fn split<'a>(
             };
             let n_tiles = (weight.n_tiles() - next).min(room);
             let tiles = next..next + n_tiles;
-            shares[thread].push(Share {
+            shares.push(Share {
+                thread,
                 weight,
                 writer: rest.split_before(tiles.end),
                 tiles,
@@ -113,7 +136,6 @@ fn split<'a>(
             at += n_tiles * tile_len;
         }
     }
-    shares
 }
 
 fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {

@@ -12,6 +12,7 @@ mod latents;
 mod metadata;
 #[cfg(test)]
 mod tests;
+mod verbatim;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;

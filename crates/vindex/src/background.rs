@@ -3,15 +3,16 @@
 //! They only overlap what would be done one after the other anyway; results do not depend on them.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::Progress;
-use crate::digest::{Hashed, Reporter, hash_mapped};
+use crate::digest::Reporter;
 use crate::error::VindexError;
+use crate::manifest::SourceFile;
+use crate::source_digest::Undigested;
 
 /// What the reporter is told.
 const STAGE: &str = "digest of the source";
@@ -24,37 +25,34 @@ pub(crate) struct Digests {
     done: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     total: u64,
-    thread: Option<JoinHandle<Result<Vec<Hashed>, VindexError>>>,
+    thread: Option<JoinHandle<Result<Vec<SourceFile>, VindexError>>>,
 }
 
 impl Digests {
-    /// Begins to read the files, in order.
-    pub(crate) fn start(paths: Vec<PathBuf>) -> Self {
+    /// Begins to hash the files, in order.
+    pub(crate) fn start(files: Vec<Undigested>) -> Self {
         let (done, stop) = (
             Arc::new(AtomicU64::new(0)),
             Arc::new(AtomicBool::new(false)),
         );
-        let total = paths
-            .iter()
-            .filter_map(|path| path.metadata().ok())
-            .map(|stat| stat.len())
-            .sum();
+        let total = files.iter().map(Undigested::n_bytes).sum();
         let (told, stopped) = (Arc::clone(&done), Arc::clone(&stop));
-        let is_nothing = paths.is_empty();
+        let is_nothing = files.is_empty();
         let work = move || {
             let mut before = 0;
-            let mut all = Vec::with_capacity(paths.len());
-            for path in &paths {
+            let mut all = Vec::with_capacity(files.len());
+            for file in &files {
                 let mut call = |progress: Progress| {
-                    told.store(before + progress.done, Ordering::Relaxed);
+                    told.store(progress.done, Ordering::Relaxed);
                     match stopped.load(Ordering::Relaxed) {
                         true => ControlFlow::Break(()),
                         false => ControlFlow::Continue(()),
                     }
                 };
-                let hashed = hash_mapped(path, STAGE, &mut Reporter { call: &mut call })?;
-                before += hashed.size;
-                all.push(hashed);
+                let mut reporter = Reporter { call: &mut call };
+                let digest = file.digest(STAGE, before, total, &mut reporter)?;
+                before += file.n_bytes();
+                all.push(file.entry(digest));
             }
             Ok(all)
         };
@@ -70,7 +68,7 @@ impl Digests {
     pub(crate) fn finish(
         mut self,
         reporter: &mut Reporter<'_>,
-    ) -> Result<Vec<Hashed>, VindexError> {
+    ) -> Result<Vec<SourceFile>, VindexError> {
         let Some(thread) = self.thread.take() else {
             return Ok(Vec::new());
         };

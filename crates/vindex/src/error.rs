@@ -7,6 +7,7 @@ use larql_models::ModelError;
 use larql_models::tokenizer::TokenizerError;
 
 use crate::manifest::{FORMAT_VERSION, Level};
+use crate::pack::PackError;
 
 /// Why a vindex cannot be written, opened or used.
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +148,15 @@ pub enum VindexError {
         #[source]
         source: Box<TokenizerError>,
     },
+    /// A pack of tiles that this vindex cannot be run from.
+    #[error("{path}: {source}")]
+    Pack {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Box<PackError>,
+    },
     /// A table cannot be read or written.
     #[error("{path}: {action} failed: {source}")]
     Table {
@@ -221,6 +231,13 @@ impl VindexError {
                     .to_owned(),
             ),
             Self::RelationExists { name } => Some(format!("drop `{name}` first, or choose another name")),
+            Self::Pack { path, .. } => {
+                let vindex = path.parent().unwrap_or(Path::new("."));
+                Some(format!(
+                    "delete it, nothing is lost, or run `larql pack {}` to make it again",
+                    vindex.display()
+                ))
+            }
             Self::Changed { .. } => Some("`larql verify` says what else has changed".to_owned()),
             Self::NoFolder { .. } => Some("make it first, or choose another place".to_owned()),
             Self::NothingToConvert => Some("leave --dtype out".to_owned()),

@@ -5,7 +5,7 @@
 //! names, the order of rows and the vocabulary become those that programs for the other format expect.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -24,10 +24,13 @@ use larql_models::{Checkpoint, Container, ModelError};
 use tempfile::NamedTempFile;
 
 use crate::Progress;
-use crate::digest::{Hashed, Reporter, hash_file};
+use crate::digest::{Reporter, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::extract::{PlanFor, copy_file, place, planned, publish, quantized_types, staging};
-use crate::manifest::{KEPT, Level, Source, SourceKind, SourceTensor, TensorPlace, TextFile};
+use crate::manifest::{
+    KEPT, Level, Source, SourceDigest, SourceKind, SourceTensor, TensorPlace, TextFile,
+};
+use crate::source_digest::{Undigested, digest_now};
 use crate::stated_dtype::with_dtype;
 use crate::stream::{SourceReader, put_pieces, stream, watched};
 use crate::vindex::Vindex;
@@ -318,11 +321,11 @@ impl Folder {
                         info.shape
                     )));
                 }
-                (TensorPlace::Weights, Some(_)) => {
+                (TensorPlace::Weights | TensorPlace::Changed, Some(_)) => {
                     return Err(unknown(format!("{} is in {KEPT} too", tensor.name)));
                 }
-                (TensorPlace::Weights, None) if plan.is_made(idx) => {}
-                (TensorPlace::Kept | TensorPlace::Weights, None) => {
+                (TensorPlace::Weights | TensorPlace::Changed, None) if plan.is_made(idx) => {}
+                (TensorPlace::Kept | TensorPlace::Weights | TensorPlace::Changed, None) => {
                     return Err(unknown(format!("{} is nowhere", tensor.name)));
                 }
             }
@@ -489,7 +492,7 @@ impl Writing<'_> {
             }
             let total = group.iter().map(|idx| infos[*idx].n_bytes).sum();
             let (path, shown) = (self.staging.join(name), self.out.join(name));
-            let hashed = watched(&path, &shown, total, reporter, |out| {
+            let size = watched(&path, &shown, total, reporter, |out| {
                 let mut stream = writer.begin(out)?;
                 for idx in group {
                     stream.write_tensor(&infos[*idx].name, |sink| {
@@ -499,24 +502,46 @@ impl Writing<'_> {
                 stream.finish()?;
                 Ok(())
             })?;
-            if self.is_other_than_the_source(name, &hashed) {
-                self.notes.push(format!(
-                    "{name} is not byte for byte the file of the source: its tensors come back, its header was laid out in another way"
-                ));
-            }
-            self.files.push((name.clone(), hashed.size));
+            let difference = self.difference(name, &path, reporter)?;
+            self.notes.extend(difference.map(|difference| {
+                format!("{name} is not byte for byte the file of the source: {difference}")
+            }));
+            self.files.push((name.clone(), size));
         }
         Ok(())
     }
 
-    /// Whether a file with this name was read, all of whose tensors come back, and this is not it.
-    fn is_other_than_the_source(&self, name: &str, hashed: &Hashed) -> bool {
-        let files = self
-            .source
-            .vindex
-            .map(|vindex| &vindex.manifest().source.files);
-        let read = files.and_then(|files| files.iter().find(|file| file.name == name));
-        self.folder.plan.n_decoded() == 0 && read.is_some_and(|file| file.sha256 != hashed.sha256)
+    /// What sets the file that lies at `path` apart from the one of this name that was read; `None` where nothing does, or
+    /// where not all tensors can come back.
+    fn difference(
+        &self,
+        name: &str,
+        path: &Path,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<Option<&'static str>, VindexError> {
+        let source = self.source.vindex.map(|vindex| &vindex.manifest().source);
+        let read = source.and_then(|source| {
+            let idx = source.files.iter().position(|file| file.name == name)?;
+            Some((source, idx))
+        });
+        let Some((source, idx)) = read.filter(|_| self.folder.plan.n_decoded() == 0) else {
+            return Ok(None);
+        };
+        let recorded = &source.files[idx].digest;
+        let written = match recorded {
+            SourceDigest::Whole { .. } => Undigested::whole(path)?,
+            SourceDigest::Parts { .. } => {
+                let changed: HashSet<&str> = source
+                    .tensors
+                    .iter()
+                    .filter(|tensor| tensor.place == TensorPlace::Changed)
+                    .map(|tensor| tensor.name.as_str())
+                    .collect();
+                Undigested::of_safetensors(path, &|name| !changed.contains(name))?
+            }
+        };
+        let written = digest_now(&written, "digest", reporter)?;
+        Ok(difference(recorded, &written))
     }
 
     fn tensor(
@@ -548,6 +573,21 @@ impl Writing<'_> {
         file.write_all(bytes).map_err(io_error(&shown, "write"))?;
         self.files.push((name.to_owned(), bytes.len() as u64));
         Ok(())
+    }
+}
+
+/// What is said of a file whose digest is another one than that of the source's.
+fn difference(recorded: &SourceDigest, written: &SourceDigest) -> Option<&'static str> {
+    let changed = |digest: &SourceDigest| match digest {
+        SourceDigest::Whole { .. } => None,
+        SourceDigest::Parts { changed_sha256, .. } => changed_sha256.clone(),
+    };
+    if recorded == written {
+        None
+    } else if changed(recorded) != changed(written) {
+        Some("it has other tensors")
+    } else {
+        Some("its tensors come back, its header was laid out in another way")
     }
 }
 

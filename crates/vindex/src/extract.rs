@@ -5,11 +5,12 @@
 //! read once for its digest. A folder of safetensors is streamed into GGUF, row by row where rows move, and hashed on
 //! the way out.
 //!
-//! Memory: the largest tensor and some buffers. Source files are mapped anew from time to time, because pages of a map
-//! that have been read count as memory until it goes.
+//! Memory: the largest tensor and some buffers. Tensors that pass as they are are read, piece by piece, and no page of a map
+//! is touched; for the others source files are mapped anew from time to time, because pages of a map that have been read
+//! count as memory until it goes.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
@@ -30,10 +31,11 @@ use crate::digest::{Hashed, Reporter, hash_bytes, hash_file};
 use crate::error::{VindexError, io_error};
 use crate::manifest::{
     CreatedBy, FORMAT_VERSION, FileEntry, Ignored, KEPT, Level, MANIFEST, MANIFEST_BYTES_MAX,
-    Manifest, SOURCE_TEXTS, Source, SourceKind, SourceTensor, TOKENIZER, TensorPlace, TextFile,
-    TokenizerEntry, TokenizerPlace, WEIGHTS,
+    Manifest, SOURCE_TEXTS, Source, SourceDigest, SourceFile, SourceKind, SourceTensor, TOKENIZER,
+    TensorPlace, TextFile, TokenizerEntry, TokenizerPlace, WEIGHTS,
 };
-use crate::stream::{SourceReader, put_pieces, stream, watched};
+use crate::source_digest::Undigested;
+use crate::stream::{SourceReader, hashed, put_pieces, stream};
 use crate::vindex::Vindex;
 
 /// Bytes that are copied between two reports.
@@ -127,10 +129,12 @@ pub fn extract(
         out,
         reporter: Reporter { call: progress },
     };
-    let digests = job.source_digests();
-    let weights = job.weights()?;
+    let way = job.way()?;
+    let places = job.places(&way)?;
+    let digests = job.source_digests(&way, &places)?;
+    let weights = job.weights(way)?;
     let (tokenizer_file, entry) = job.tokenizer(tokenizer)?;
-    let (kept_file, kept) = job.kept()?;
+    let kept_file = job.kept(&places.kept)?;
     let files: Vec<FileEntry> = [Some(weights.entry), tokenizer_file, kept_file]
         .into_iter()
         .flatten()
@@ -154,7 +158,7 @@ pub fn extract(
         level: options.level,
         files,
         tokenizer: entry,
-        source: job.source_entry(&weights.hashed, digests, &kept)?,
+        source: job.source_entry(&weights.hashed, digests, &places)?,
         ignored: ignored(source),
         notes,
         spec: source.spec().clone(),
@@ -293,6 +297,35 @@ struct Weights {
     notes: Vec<String>,
 }
 
+/// How the weights get into the vindex.
+enum Way {
+    /// The one file of the source is taken as it is.
+    Taken(PathBuf),
+    /// A plan is written; with what a user should know about it.
+    Written(Box<GgufPlan>, Vec<String>),
+}
+
+/// Tensors of a folder whose bytes are in the vindex as they were.
+#[derive(Default)]
+struct Places {
+    /// In the weights.
+    verbatim: HashSet<String>,
+    /// Apart, in their order.
+    kept: Vec<String>,
+}
+
+impl Places {
+    fn of(&self, name: &str) -> TensorPlace {
+        if self.kept.iter().any(|kept| kept == name) {
+            TensorPlace::Kept
+        } else if self.verbatim.contains(name) {
+            TensorPlace::Weights
+        } else {
+            TensorPlace::Changed
+        }
+    }
+}
+
 struct Job<'a> {
     source: &'a Checkpoint,
     options: ExtractOptions,
@@ -304,7 +337,39 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn weights(&mut self) -> Result<Weights, VindexError> {
+    fn way(&self) -> Result<Way, VindexError> {
+        let quantization = self.options.quantization;
+        match (self.source.container(), self.level) {
+            (Container::Gguf(file), Level::Inference | Level::All)
+                if file.paths().len() == 1 && quantization.is_none() =>
+            {
+                Ok(Way::Taken(file.paths()[0].clone()))
+            }
+            (Container::Gguf(_) | Container::HuggingFace(_), _) => {
+                let content = PlanFor::Vindex(self.level.content());
+                let (plan, notes) = planned(self.source, content, quantization)?;
+                Ok(Way::Written(Box::new(plan), notes))
+            }
+        }
+    }
+
+    /// Where the tensors of a folder will be.
+    fn places(&self, way: &Way) -> Result<Places, VindexError> {
+        match (self.source.container(), way) {
+            (Container::Gguf(_), _) | (Container::HuggingFace(_), Way::Taken(_)) => {
+                Ok(Places::default())
+            }
+            (Container::HuggingFace(_), Way::Written(plan, _)) => Ok(Places {
+                verbatim: plan.verbatim(self.source)?,
+                kept: match self.level {
+                    Level::Browse | Level::Inference => vec![],
+                    Level::All => self.source.kept_apart()?,
+                },
+            }),
+        }
+    }
+
+    fn weights(&mut self, way: Way) -> Result<Weights, VindexError> {
         let roles = self.source.roles();
         let content = self.level.content();
         let n_used = roles
@@ -313,15 +378,12 @@ impl Job<'_> {
             .count();
         let quantization = self.options.quantization;
         let (mut bits_per_weight, mut types) = (None, vec![]);
-        let (hashed, placement, notes) = match (self.source.container(), self.level) {
-            (Container::Gguf(file), Level::Inference | Level::All)
-                if file.paths().len() == 1 && quantization.is_none() =>
-            {
-                let (hashed, placement) = self.take(&file.paths()[0])?;
+        let (hashed, placement, notes) = match way {
+            Way::Taken(path) => {
+                let (hashed, placement) = self.take(&path)?;
                 (hashed, placement, vec![])
             }
-            (Container::Gguf(_) | Container::HuggingFace(_), _) => {
-                let (plan, notes) = planned(self.source, PlanFor::Vindex(content), quantization)?;
+            Way::Written(plan, notes) => {
                 (bits_per_weight, types) = quantized_types(&plan, quantization);
                 let team = quantization.map(|_| RefCell::new(Team::new(self.options.n_threads)));
                 let hashed = stream(
@@ -386,17 +448,13 @@ impl Job<'_> {
         (!names.is_empty()).then_some(note)
     }
 
-    /// Keeps the tensors of a folder that nothing else could be made of again; returns their names too.
-    fn kept(&mut self) -> Result<(Option<FileEntry>, Vec<String>), VindexError> {
+    /// Keeps the tensors of a folder that nothing else could be made of again.
+    fn kept(&mut self, names: &[String]) -> Result<Option<FileEntry>, VindexError> {
         let Container::HuggingFace(folder) = self.source.container() else {
-            return Ok((None, vec![]));
+            return Ok(None);
         };
-        if self.level != Level::All {
-            return Ok((None, vec![]));
-        }
-        let names = self.source.kept_apart()?;
         if names.is_empty() {
-            return Ok((None, names));
+            return Ok(None);
         }
         let mut writer = safetensors::Writer::new(&BTreeMap::new())?;
         let infos: Vec<&TensorInfo> = names
@@ -409,7 +467,8 @@ impl Job<'_> {
         let total = infos.iter().map(|info| info.n_bytes).sum();
         let reader = SourceReader::new(self.source)?;
         let (path, shown) = (self.staging.join(KEPT), self.out.join(KEPT));
-        let hashed = watched(&path, &shown, total, &mut self.reporter, |out| {
+        let (lent, reporter) = (&reader.lent, &mut self.reporter);
+        let hashed = hashed(&path, &shown, total, lent, reporter, |out| {
             let mut stream = writer.begin(out)?;
             for info in infos {
                 stream.write_tensor(&info.name, |sink| {
@@ -419,7 +478,7 @@ impl Job<'_> {
             stream.finish()?;
             Ok(())
         })?;
-        Ok((Some(entry(KEPT.to_owned(), &hashed)), names))
+        Ok(Some(entry(KEPT.to_owned(), &hashed)))
     }
 
     /// Takes a file as it is: by a second name if that is possible, else by a copy.
@@ -525,50 +584,60 @@ impl Job<'_> {
         Ok(size)
     }
 
-    /// Files of the source whose digests are not those of our own weights.
-    fn digested_paths(&self) -> &[PathBuf] {
-        match self.source.container() {
-            Container::Gguf(file) => {
-                let taken = file.paths().len() == 1
-                    && self.level != Level::Browse
-                    && self.options.quantization.is_none();
-                if taken { &[] } else { file.paths() }
+    /// Begins to compute the digests of the source's files that are not our own weights, beside the writing of these.
+    fn source_digests(&self, way: &Way, places: &Places) -> Result<Digests, VindexError> {
+        let files = match (self.source.container(), way) {
+            (_, Way::Taken(_)) => vec![],
+            (Container::Gguf(file), Way::Written(..)) => {
+                let paths = file.paths().iter();
+                paths
+                    .map(|path| Undigested::whole(path))
+                    .collect::<Result<_, _>>()?
             }
-            Container::HuggingFace(folder) => folder.weights.paths(),
-        }
-    }
-
-    /// Begins to compute the digests of the source, beside the writing of the weights.
-    fn source_digests(&self) -> Digests {
-        Digests::start(self.digested_paths().to_vec())
+            (Container::HuggingFace(folder), Way::Written(..)) => {
+                let paths = folder.weights.paths().iter().enumerate();
+                let file = |(i, path): (usize, &PathBuf)| {
+                    Undigested::of_safetensors(path, &|name| {
+                        // A shard may have a tensor that is read from another one.
+                        folder.weights.file_of(name) == Some(i)
+                            && places.of(name) != TensorPlace::Changed
+                    })
+                };
+                paths.map(file).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Digests::start(files))
     }
 
     fn source_entry(
         &mut self,
         weights: &Hashed,
         digests: Digests,
-        kept: &[String],
+        places: &Places,
     ) -> Result<Source, VindexError> {
         let origin = self.source.origin();
         let real = fs::canonicalize(origin).unwrap_or_else(|_| origin.to_owned());
-        let hashed = digests.finish(&mut self.reporter)?;
-        let mut files: Vec<FileEntry> = self
-            .digested_paths()
-            .iter()
-            .zip(&hashed)
-            .map(|(path, hashed)| entry(file_name(path), hashed))
-            .collect();
+        let mut files = digests.finish(&mut self.reporter)?;
         let (kind, texts, tensors) = match self.source.container() {
             Container::Gguf(file) => {
                 if files.is_empty() {
-                    files.push(entry(file_name(&file.paths()[0]), weights));
+                    files.push(SourceFile {
+                        name: file_name(&file.paths()[0]),
+                        size: weights.size,
+                        digest: SourceDigest::Whole {
+                            sha256: weights.sha256.clone(),
+                        },
+                    });
                 }
                 (SourceKind::Gguf, vec![], vec![])
             }
             Container::HuggingFace(folder) => {
                 let (texts, tensors) = match self.level {
                     Level::Browse | Level::Inference => (vec![], vec![]),
-                    Level::All => (texts(&folder.path)?, source_tensors(&folder.weights, kept)),
+                    Level::All => (
+                        texts(&folder.path)?,
+                        source_tensors(&folder.weights, places),
+                    ),
                 };
                 (SourceKind::HuggingFace, texts, tensors)
             }
@@ -624,7 +693,7 @@ fn texts(folder: &Path) -> Result<Vec<TextFile>, VindexError> {
     Ok(texts)
 }
 
-fn source_tensors(weights: &safetensors::Checkpoint, kept: &[String]) -> Vec<SourceTensor> {
+fn source_tensors(weights: &safetensors::Checkpoint, places: &Places) -> Vec<SourceTensor> {
     weights
         .tensors()
         .iter()
@@ -635,10 +704,7 @@ fn source_tensors(weights: &safetensors::Checkpoint, kept: &[String]) -> Vec<Sou
             file: weights.file_of(&info.name).map_or(0, |file| {
                 u32::try_from(file).expect("checkpoints have few files")
             }),
-            place: match kept.contains(&info.name) {
-                true => TensorPlace::Kept,
-                false => TensorPlace::Weights,
-            },
+            place: places.of(&info.name),
         })
         .collect()
 }

@@ -16,6 +16,8 @@ mod extract;
 mod features;
 mod knowledge;
 mod manifest;
+mod pack;
+mod source_digest;
 mod sqlite;
 mod stated_dtype;
 mod stream;
@@ -28,9 +30,10 @@ pub use extract::{ExtractOptions, ExtractReport, WeightsPlacement, extract, stag
 pub use features::{FeatureRow, FeatureTable, OutputToken};
 pub use knowledge::{KnowledgeDb, RelationOrigin, RelationRow};
 pub use manifest::{
-    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, Manifest, Source, SourceKind,
-    SourceTensor, TensorPlace, TextFile, TokenizerEntry, TokenizerPlace,
+    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, Manifest, Source, SourceDigest,
+    SourceFile, SourceKind, SourceTensor, TensorPlace, TextFile, TokenizerEntry, TokenizerPlace,
 };
+pub use pack::{MakeTiles, PACK, Pack, PackError, PackedTiles, Pieces, write_pack};
 pub use verify::{Check, VerifyReport, verify};
 pub use vindex::Vindex;
 

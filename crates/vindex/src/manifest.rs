@@ -165,7 +165,7 @@ pub struct Source {
     /// Name of the file or folder, without the path to it.
     pub name: String,
     /// The files that were read for weights, with their digests.
-    pub files: Vec<FileEntry>,
+    pub files: Vec<SourceFile>,
     /// Files of the source in full, at level `all`: `config.json` and its neighbors, byte for byte.
     pub texts: Vec<TextFile>,
     /// Names and types of the source's tensors in their order, at level `all` and where they differ from the weights'.
@@ -179,6 +179,117 @@ impl Source {
             .iter()
             .find(|file| file.name == name)
             .map(|file| file.text.as_str())
+    }
+
+    fn check_files(&self) -> Result<(), (String, String)> {
+        check_names("source.files", self.files.iter().map(|file| &*file.name))?;
+        for (i, file) in self.files.iter().enumerate() {
+            let at = |field: &str| format!("source.files[{i}].{field}");
+            match (&file.digest, self.kind) {
+                (SourceDigest::Whole { sha256 }, SourceKind::Gguf | SourceKind::HuggingFace) => {
+                    check_digest(&at("sha256"), sha256)?;
+                }
+                (
+                    SourceDigest::Parts {
+                        header_sha256,
+                        changed_sha256,
+                    },
+                    SourceKind::HuggingFace,
+                ) => {
+                    check_digest(&at("header_sha256"), header_sha256)?;
+                    if let Some(changed_sha256) = changed_sha256 {
+                        check_digest(&at("changed_sha256"), changed_sha256)?;
+                    }
+                }
+                (SourceDigest::Parts { .. }, SourceKind::Gguf) => {
+                    let problem = "stated of a GGUF file, which has `sha256`".to_owned();
+                    return Err((at("header_sha256"), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file of the source by name, size and content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "SourceFileText")]
+pub struct SourceFile {
+    /// A plain name, never a path.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// What its bytes are.
+    #[serde(flatten)]
+    pub digest: SourceDigest,
+}
+
+/// What determines the bytes of a file of the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum SourceDigest {
+    /// A digest of all of them: files of GGUF sources, and all files in vindexes of version 0.1.0.
+    Whole {
+        /// Lower-case hexadecimal, as all digests are.
+        sha256: String,
+    },
+    /// Digests of what the listed files of the vindex do not hold. The tensors that they hold as they were are under the
+    /// digests of those files, so that together these determine every byte, and each byte is hashed once.
+    Parts {
+        /// Of the header of a file of safetensors, with its length before it.
+        header_sha256: String,
+        /// Of the other tensors, in the order of their bytes in the file; `None` if there are none.
+        changed_sha256: Option<String>,
+    },
+}
+
+impl fmt::Display for SourceDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole { sha256 } => write!(f, "sha256 {sha256}"),
+            Self::Parts {
+                header_sha256,
+                changed_sha256,
+            } => {
+                let changed = changed_sha256.as_deref().unwrap_or("none");
+                write!(f, "header_sha256 {header_sha256} changed_sha256 {changed}")
+            }
+        }
+    }
+}
+
+/// The keys of a [`SourceFile`], of which only some go together.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceFileText {
+    name: String,
+    size: u64,
+    sha256: Option<String>,
+    header_sha256: Option<String>,
+    changed_sha256: Option<String>,
+}
+
+impl TryFrom<SourceFileText> for SourceFile {
+    type Error = String;
+
+    fn try_from(text: SourceFileText) -> Result<Self, String> {
+        let SourceFileText { name, size, .. } = text;
+        let digest = match (text.sha256, text.header_sha256, text.changed_sha256) {
+            (Some(sha256), None, None) => SourceDigest::Whole { sha256 },
+            (None, Some(header_sha256), changed_sha256) => SourceDigest::Parts {
+                header_sha256,
+                changed_sha256,
+            },
+            (Some(_), _, _) => {
+                return Err(format!(
+                    "{name:?} has a digest of the whole and digests of parts"
+                ));
+            }
+            (None, None, _) => {
+                return Err(format!("{name:?} has neither sha256 nor header_sha256"));
+            }
+        };
+        Ok(Self { name, size, digest })
     }
 }
 
@@ -225,9 +336,11 @@ pub struct SourceTensor {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorPlace {
-    /// Made of what `weights.gguf` holds.
+    /// In `weights.gguf`, as they were: in one piece, or in a piece for each matrix where the tensor holds several.
     #[default]
     Weights,
+    /// Made of what `weights.gguf` holds: rows were moved, values converted or encoded anew.
+    Changed,
     /// In `source.safetensors`, as they were.
     Kept,
 }
@@ -394,7 +507,7 @@ impl Manifest {
                 format!("{n} entries, at most {SOURCE_FILES_MAX}"),
             );
         }
-        check_files("source.files", &self.source.files)?;
+        self.source.check_files()?;
         for (i, file) in self.source.files.iter().enumerate() {
             if SOURCE_TEXTS.contains(&file.name.as_str()) || file.name == TOKENIZER {
                 return wrong(
@@ -435,15 +548,21 @@ impl Manifest {
 }
 
 fn check_files(at: &str, files: &[FileEntry]) -> Result<(), (String, String)> {
+    check_names(at, files.iter().map(|file| &*file.name))?;
     for (i, file) in files.iter().enumerate() {
-        let FileEntry {
-            name,
-            size: _,
-            sha256,
-        } = file;
+        check_digest(&format!("{at}[{i}].sha256"), &file.sha256)?;
+    }
+    Ok(())
+}
+
+/// Plain names, each once.
+fn check_names<'a>(
+    at: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), (String, String)> {
+    for (i, name) in names.clone().enumerate() {
         check_name(&format!("{at}[{i}].name"), name)?;
-        check_digest(&format!("{at}[{i}].sha256"), sha256)?;
-        if files[..i].iter().any(|earlier| earlier.name == *name) {
+        if names.clone().take(i).any(|earlier| earlier == name) {
             return Err((
                 format!("{at}[{i}].name"),
                 format!("`{name}` is listed twice"),

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::rc::Rc;
 
 use larql_formats::gguf::GgufFile;
 use larql_formats::{Bytes, Sink, safetensors};
@@ -11,11 +12,11 @@ use larql_kernels::Team;
 use larql_models::to_gguf::GgufPlan;
 use larql_models::{Checkpoint, Container, ModelError};
 
-use crate::digest::{Hashed, HashingWriter, Reporter};
+use crate::digest::{Hashed, HashingWriter, Lent, Reporter};
 use crate::error::{VindexError, io_error};
 
-/// Bytes that go to the disk and the digest at a time.
-const BUFFER_BYTES: usize = 2 << 20;
+/// Smaller writes are gathered; larger ones go to the disk and the digest as they are.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// After so many bytes of tensors the source is mapped anew.
 const REMAP_BYTES: u64 = 128 << 20;
@@ -36,7 +37,8 @@ pub(crate) fn stream(
     reporter: &mut Reporter<'_>,
 ) -> Result<Hashed, VindexError> {
     let reader = SourceReader::new(source)?;
-    watched(path, shown, plan.data_bytes(), reporter, |out| {
+    let total = plan.data_bytes();
+    hashed(path, shown, total, &reader.lent, reporter, |out| {
         let mut stream = plan.begin(out)?;
         for (idx, info) in plan.tensors().enumerate() {
             stream.write_tensor(&info.name, |sink| {
@@ -56,7 +58,7 @@ pub(crate) fn put_pieces(bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), ModelE
     Ok(())
 }
 
-/// Writes and hashes a new file of about `total` bytes, reporting on the way.
+/// Writes a new file of about `total` bytes, reporting on the way; returns its size.
 ///
 /// It does not wait for the disk, as `cp` does not: nothing is replaced, and after a power cut a file that did not get
 /// there whole has not the size that the manifest says.
@@ -65,24 +67,57 @@ pub(crate) fn watched(
     shown: &Path,
     total: u64,
     reporter: &mut Reporter<'_>,
-    write: impl FnOnce(BufWriter<&mut Watched<'_, '_>>) -> Result<(), ModelError>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), ModelError>,
+) -> Result<u64, VindexError> {
+    let file = File::create_new(path).map_err(io_error(shown, "create"))?;
+    let (_, size) = watch(file, shown, total, reporter, write)?;
+    Ok(size)
+}
+
+/// As [`watched`], and hashes what is written, which may be a part of what is `lent`.
+pub(crate) fn hashed(
+    path: &Path,
+    shown: &Path,
+    total: u64,
+    lent: &Rc<Lent>,
+    reporter: &mut Reporter<'_>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), ModelError>,
 ) -> Result<Hashed, VindexError> {
     let file = File::create_new(path).map_err(io_error(shown, "create"))?;
+    let (out, _) = watch(
+        HashingWriter::of_lent(file, Rc::clone(lent)),
+        shown,
+        total,
+        reporter,
+        write,
+    )?;
+    Ok(out.finish())
+}
+
+fn watch<W: Write>(
+    out: W,
+    shown: &Path,
+    total: u64,
+    reporter: &mut Reporter<'_>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), ModelError>,
+) -> Result<(W, u64), VindexError> {
     let mut watched = Watched {
-        out: HashingWriter::new(file),
+        out,
         reporter,
         done: 0,
         total,
         stop: None,
     };
-    let result = write(BufWriter::with_capacity(BUFFER_BYTES, &mut watched));
-    let Watched { out, stop, .. } = watched;
+    let result = write(&mut BufWriter::with_capacity(BUFFER_BYTES, &mut watched));
+    let Watched {
+        out, done, stop, ..
+    } = watched;
     match stop {
         Some(Stop::Interrupted) => return Err(VindexError::Interrupted { stage: STAGE }),
         Some(Stop::Failed(error)) => return Err(io_error(shown, "write")(error)),
         None => result?,
     }
-    Ok(out.finish())
+    Ok((out, done))
 }
 
 /// The source's files, mapped apart from the caller's own maps and anew after every [`REMAP_BYTES`].
@@ -90,6 +125,10 @@ pub(crate) struct SourceReader<'a> {
     container: &'a Container,
     open: RefCell<Opened>,
     read: Cell<u64>,
+    /// The file of a folder that was read last.
+    file: RefCell<Option<(usize, Rc<File>)>>,
+    /// What was asked for last.
+    pub(crate) lent: Rc<Lent>,
 }
 
 enum Opened {
@@ -104,12 +143,16 @@ impl<'a> SourceReader<'a> {
             container,
             open: RefCell::new(Opened::new(container)?),
             read: Cell::new(0),
+            file: RefCell::new(None),
+            lent: Rc::default(),
         })
     }
 
     pub(crate) fn data(&self, name: &str) -> Result<Bytes, ModelError> {
         if self.read.get() >= REMAP_BYTES {
             self.open.replace(Opened::new(self.container)?);
+            // Of the same moment as the map.
+            self.file.replace(None);
             self.read.set(0);
         }
         let bytes = match &*self.open.borrow() {
@@ -118,7 +161,34 @@ impl<'a> SourceReader<'a> {
         };
         self.read
             .set(self.read.get().saturating_add(bytes.len() as u64));
+        self.lent
+            .set(self.file(name)?.map(|file| (bytes.clone(), file)));
         Ok(bytes)
+    }
+
+    /// The file of a folder that has the tensor.
+    fn file(&self, name: &str) -> Result<Option<Rc<File>>, ModelError> {
+        let Opened::HuggingFace(weights) = &*self.open.borrow() else {
+            return Ok(None);
+        };
+        let Some(idx) = weights.file_of(name) else {
+            return Ok(None);
+        };
+        let mut last = self.file.borrow_mut();
+        if let Some((last, file)) = &*last
+            && *last == idx
+        {
+            return Ok(Some(Rc::clone(file)));
+        }
+        let path = &weights.paths()[idx];
+        let file = File::open(path).map_err(|source| larql_formats::Error::Io {
+            path: path.clone(),
+            action: "open",
+            source,
+        })?;
+        let file = Rc::new(file);
+        *last = Some((idx, Rc::clone(&file)));
+        Ok(Some(file))
     }
 }
 
@@ -140,15 +210,15 @@ enum Stop {
 }
 
 /// An output that reports each write, and remembers why it stopped, which the layers above do not carry.
-pub(crate) struct Watched<'r, 'c> {
-    out: HashingWriter<File>,
+struct Watched<'r, 'c, W> {
+    out: W,
     reporter: &'r mut Reporter<'c>,
     done: u64,
     total: u64,
     stop: Option<Stop>,
 }
 
-impl Write for Watched<'_, '_> {
+impl<W: Write> Write for Watched<'_, '_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stopped = || io::Error::other("stopped");
         if self.stop.is_some() {

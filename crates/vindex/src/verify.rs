@@ -1,7 +1,7 @@
 //! [`verify()`]: is a vindex what its manifest says?
 //!
 //! Reads every byte: digests of all files, the names in the directory, the tensors that the spec needs, every value of
-//! them, whether the source's folder can be written again, the tokenizer and the two tables. A finding is a row of the report, not an error, so that one damaged file
+//! them, whether the source's folder can be written again, the tokenizer, the pack of tiles and the two tables. A finding is a row of the report, not an error, so that one damaged file
 //! does not hide another.
 
 use std::fs;
@@ -19,6 +19,7 @@ use crate::export::check_source;
 use crate::features::{self, FEATURES};
 use crate::knowledge::{self, KNOWLEDGE};
 use crate::manifest::{FileEntry, Level, MANIFEST, Manifest, SourceKind};
+use crate::pack::{self, PACK};
 use crate::vindex::Vindex;
 
 /// Values that one thread decodes at a time; fits the second-level cache.
@@ -125,6 +126,9 @@ pub fn verify(
     if manifest.tokenizer.is_some() {
         report.add("tokenizer", check_tokenizer(&vindex));
     }
+    if let Some(found) = pack::check_file(&vindex, team, &mut reporter)? {
+        report.add(PACK, found);
+    }
     if let Some(found) = features::check_file(&path.join(FEATURES), &manifest.digest) {
         report.add(FEATURES, found);
     }
@@ -173,7 +177,7 @@ fn unknown_names(
             name.strip_prefix(table)
                 .is_some_and(|rest| SQLITE_SUFFIXES.contains(&rest))
         });
-        table || name == MANIFEST || name == PATCHES || manifest.file(name).is_some()
+        table || [MANIFEST, PATCHES, PACK].contains(&name) || manifest.file(name).is_some()
     };
     let mut unknown = Vec::new();
     for entry in fs::read_dir(path).map_err(io_error(path, "list"))? {

@@ -5,6 +5,7 @@ use larql_db::bench::{BenchOptions, BenchReport, Ceiling, PhaseLedger, Refusal, 
 
 use crate::Outcome;
 use crate::args::BenchArgs;
+use crate::commands::pack::tiles_note;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::table::size;
@@ -69,8 +70,12 @@ fn speeds(report: &BenchReport, args: &BenchArgs) -> Rows {
         );
     }
     rows.note(format!(
-        "profile {}, {} threads, {}, median of {}",
-        report.profile, report.threads, report.isa, report.repeats
+        "profile {}{}, {} threads, {}, median of {}",
+        report.profile,
+        tiles_note(report.tiles),
+        report.threads,
+        report.isa,
+        report.repeats
     ));
     rows
 }

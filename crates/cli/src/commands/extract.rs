@@ -252,7 +252,7 @@ fn fates(
         .iter()
         .filter(|tensor| match tensor.place {
             TensorPlace::Kept => true,
-            TensorPlace::Weights => false,
+            TensorPlace::Weights | TensorPlace::Changed => false,
         })
         .map(|tensor| tensor.name.as_str())
         .collect();

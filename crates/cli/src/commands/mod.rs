@@ -8,6 +8,7 @@ pub(crate) mod extract;
 pub(crate) mod logits;
 pub(crate) mod lql;
 pub(crate) mod markdown_help;
+pub(crate) mod pack;
 pub(crate) mod parity;
 pub(crate) mod repl;
 pub(crate) mod run;

@@ -6,11 +6,12 @@ use larql_db::Database;
 use larql_db::generate::{FinishReason, GenerateOptions, generate};
 use larql_db::rows::counted;
 use larql_db::speculate::{DraftLength, SpeculateError, SpeculationReport, Speculator};
-use larql_engine::{Sampler, SamplingOptions, SequenceState};
+use larql_engine::{Sampler, SamplingOptions, SequenceState, TilePlace};
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::args::{GuessArg, RunArgs, SamplingArgs, SpeculationArgs};
+use crate::commands::pack::tiles_note;
 use crate::context::{Context, encode_prompt, unescape};
 use crate::error::CliError;
 use crate::printer::Printer;
@@ -21,6 +22,8 @@ struct Wire {
     tokens: Vec<u32>,
     finish_reason: FinishReason,
     profile: &'static str,
+    /// Where the weights are.
+    tiles: TilePlace,
     prompt_tokens: usize,
     tokens_per_s: Option<f64>,
     speculation: Option<SpeculationReport>,
@@ -50,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt = encode_prompt(tokenizer, &args.prompt)?;
-    db.model()?;
+    let tiles = db.model()?.tile_place();
     let draft = draft_model(context, &args.speculation)?;
     let mut speculator = speculator(&db, draft.as_ref(), &args.speculation)?;
     let mut runtime = context.runtime(args.arithmetic.profile);
@@ -80,7 +83,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
         let rate = tokens_per_s.map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
         let (n, reason) = (made.tokens.len(), reason(made.finish_reason));
         context.printer.note(&format!(
-            "profile {profile}, {}, {}{rate}, ended by {reason}",
+            "profile {profile}{}, {}, {}{rate}, ended by {reason}",
+            tiles_note(tiles),
             counted(prompt.len(), "prompt token"),
             counted(n, "token")
         ))?;
@@ -93,6 +97,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
             tokens: made.tokens,
             finish_reason: made.finish_reason,
             profile,
+            tiles,
             prompt_tokens: prompt.len(),
             tokens_per_s,
             speculation: made.speculation,

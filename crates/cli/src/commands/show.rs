@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use larql_db::facts::facts;
-use larql_db::{Cell, Database, Rows};
+use larql_db::{Cell, Database, DbError, Rows};
 use larql_models::ModelSpec;
+use larql_vindex::{PACK, SourceFile, VindexError};
 use serde::{Serialize, Serializer};
 
 use crate::Outcome;
@@ -59,7 +60,20 @@ struct Ignored<'a> {
 struct VindexWire<'a> {
     digest: &'a str,
     source: &'a str,
+    /// As the manifest has them.
+    source_files: &'a [SourceFile],
     files: Vec<FileWire<'a>>,
+    pack: Option<PackWire>,
+}
+
+/// Tiles beside the weights.
+#[derive(Debug, Serialize)]
+struct PackWire {
+    name: &'static str,
+    bytes: u64,
+    matrices: usize,
+    /// Why the model cannot be run from it.
+    problem: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,6 +120,7 @@ pub(crate) fn summary(db: &Database) -> Result<Rows, CliError> {
 fn describe(db: &Database) -> Result<Wire<'_>, CliError> {
     let (stored, spec) = (db.stored()?, db.spec());
     let manifest = db.vindex().map(|vindex| vindex.manifest());
+    let pack = pack(db)?;
     Ok(Wire {
         model: db.path().display().to_string(),
         kind: db.kind(),
@@ -131,6 +146,7 @@ fn describe(db: &Database) -> Result<Wire<'_>, CliError> {
         vindex: manifest.map(|manifest| VindexWire {
             digest: &manifest.digest,
             source: &manifest.source.name,
+            source_files: &manifest.source.files,
             files: manifest
                 .files
                 .iter()
@@ -140,9 +156,29 @@ fn describe(db: &Database) -> Result<Wire<'_>, CliError> {
                     sha256: &file.sha256,
                 })
                 .collect(),
+            pack,
         }),
         spec,
     })
+}
+
+/// The pack of a vindex. One that cannot be used is something to show, not a reason to show nothing.
+fn pack(db: &Database) -> Result<Option<PackWire>, CliError> {
+    match db.pack() {
+        Ok(pack) => Ok(pack.map(|pack| PackWire {
+            name: PACK,
+            bytes: pack.n_bytes(),
+            matrices: pack.matrices().len(),
+            problem: None,
+        })),
+        Err(DbError::Vindex(VindexError::Pack { path, source })) => Ok(Some(PackWire {
+            name: PACK,
+            bytes: path.metadata().map_or(0, |stat| stat.len()),
+            matrices: 0,
+            problem: Some(source.to_string()),
+        })),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn rows(wire: &Wire<'_>) -> Rows {
@@ -182,9 +218,22 @@ fn rows(wire: &Wire<'_>) -> Rows {
     }
     if let Some(vindex) = vindex {
         row("extracted from", vindex.source.to_owned());
+        for file in vindex.source_files {
+            row("source file", format!("{}, {}", file.name, file.digest));
+        }
         row("digest", vindex.digest.to_owned());
         for file in &vindex.files {
             row("file", format!("{}, {}", file.name, size(file.bytes)));
+        }
+        if let Some(pack) = &vindex.pack {
+            let what = match &pack.problem {
+                None => format!("{} matrices as they are computed with", pack.matrices),
+                Some(problem) => format!("cannot be used: {problem}"),
+            };
+            row(
+                "pack",
+                format!("{}, {}, {what}", pack.name, size(pack.bytes)),
+            );
         }
     }
     for tensor in ignored {

@@ -11,6 +11,7 @@ mod forms;
 mod hub;
 mod lql;
 mod model;
+mod pack;
 mod score;
 #[expect(dead_code, reason = "the tests of the hub use the rest")]
 #[path = "../../../hub/tests/it/server.rs"]

@@ -1,6 +1,6 @@
 //! What was measured, as it is printed.
 
-use larql_engine::{Ledger, OperatorClass};
+use larql_engine::{Ledger, OperatorClass, TilePlace};
 use serde::Serialize;
 
 use super::control::{Ceilings, Refusal};
@@ -22,6 +22,8 @@ pub struct BenchReport {
     pub profile: &'static str,
     /// Instruction set of the kernels.
     pub isa: &'static str,
+    /// Where the weights are: a mapped pack has small pages, which are read slower.
+    pub tiles: TilePlace,
     /// Bytes of weights that one decoded token reads.
     pub weight_bytes_per_token: u64,
     /// Bytes of keys, values and recurrent states that one decoded token reads, on the average over the decoded tokens.

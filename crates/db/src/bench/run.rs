@@ -249,6 +249,7 @@ impl Bench<'_> {
             threads: self.runtime.n_threads(),
             profile: self.runtime.profile().name(),
             isa: self.runtime.kernels().isa().name(),
+            tiles: self.model.tile_place(),
             weight_bytes_per_token,
             kv_bytes_per_token,
             read_gb_s,

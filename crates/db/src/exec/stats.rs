@@ -74,7 +74,7 @@ pub(super) fn rows(db: &Database, runtime: &Runtime) -> Result<Rows, DbError> {
     Ok(rows)
 }
 
-/// The digest of the one file that a vindex was made from, or of each.
+/// What identifies the files that a vindex was made from, by the names that the manifest has for it.
 fn source_digest(db: &Database) -> Cell {
     let Some(vindex) = db.vindex() else {
         return Cell::Null;
@@ -84,7 +84,7 @@ fn source_digest(db: &Database) -> Cell {
         .source
         .files
         .iter()
-        .map(|file| format!("{} {}", file.name, file.sha256))
+        .map(|file| format!("{} {}", file.name, file.digest))
         .collect();
     if files.is_empty() {
         Cell::Null

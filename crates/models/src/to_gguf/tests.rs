@@ -24,11 +24,14 @@ const FIXTURES: [&str; 9] = [
     "gemma3",
 ];
 
-fn fixture(name: &str) -> Checkpoint {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+fn fixture_dir(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../testkit/data/parity")
-        .join(name);
-    Checkpoint::open(&dir).unwrap()
+        .join(name)
+}
+
+fn fixture(name: &str) -> Checkpoint {
+    Checkpoint::open(&fixture_dir(name)).unwrap()
 }
 
 fn path() -> PathBuf {
@@ -298,4 +301,76 @@ fn a_head_that_llama_cpp_asks_for_repeats_the_embedding() {
     let own = opened(file, &spec, GgufContent::Whole).unwrap();
     let values = |role| bits(&own.tensor(role).unwrap().to_f32());
     assert_eq!(values(TensorRole::Head), values(TensorRole::TokenEmbedding));
+}
+
+/// What is called verbatim is there, byte for byte; what is not there was not called so. Reads every fixture.
+#[test]
+fn tensors_that_pass_untouched_are_known_before_they_are_written() {
+    let parity = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data/parity");
+    let mut n_families = 0;
+    for entry in std::fs::read_dir(parity).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !fixture_dir(&name).join("model.safetensors").is_file() {
+            continue;
+        }
+        n_families += 1;
+        let source = fixture(&name);
+        for content in [GgufContent::Whole, GgufContent::WithoutAttention] {
+            let plan = GgufPlan::new(&source, content).unwrap();
+            let file = written(&source, content);
+            let verbatim = plan.verbatim(&source).unwrap();
+            let (mut n_verbatim, mut n_changed) = (0, 0);
+            for info in source.container().tensors() {
+                let bytes = source.container().data(&info.name).unwrap();
+                if !verbatim.contains(&info.name) {
+                    n_changed += 1;
+                    continue;
+                }
+                n_verbatim += 1;
+                let layouts = source.layouts().iter();
+                let layout = layouts.clone().find(|layout| layout.name == info.name);
+                let layout = layout.unwrap();
+                let row = bytes.len() / layout.n_rows() as usize;
+                for run in &layout.runs {
+                    let piece = &bytes[run.at as usize * row..][..run.count as usize * row];
+                    let found = file.tensors().iter().any(|info| {
+                        let data = file.data(&info.name).unwrap();
+                        let mut at = (0..data.len()).step_by(row);
+                        at.any(|at| data[at..].starts_with(piece))
+                    });
+                    assert!(found, "{name}, {content:?}: {}", info.name);
+                }
+            }
+            assert!(n_verbatim > 0 && n_changed > 0, "{name}, {content:?}");
+            assert_eq!(n_verbatim, verbatim.len(), "{name}, {content:?}");
+        }
+    }
+    assert!(n_families > 25, "{n_families}");
+}
+
+#[test]
+fn moved_rows_converted_norms_and_encoded_matrices_are_not_verbatim() {
+    let has = |fixture_name: &str, tensor: &str| {
+        let source = fixture(fixture_name);
+        let plan = GgufPlan::new(&source, GgufContent::Whole).unwrap();
+        plan.verbatim(&source).unwrap().contains(tensor)
+    };
+    assert!(!has("llama", "model.layers.1.self_attn.q_proj.weight"));
+    assert!(!has("llama", "model.layers.1.self_attn.k_proj.weight"));
+    assert!(has("llama", "model.layers.1.self_attn.v_proj.weight"));
+    assert!(has("qwen3", "model.layers.1.self_attn.q_proj.weight"));
+    assert!(has("qwen3", "model.layers.1.mlp.down_proj.weight"));
+    assert!(!has("qwen3", "model.layers.1.input_layernorm.weight"));
+    assert!(!has("gemma3", "model.norm.weight"));
+    let source = fixture("qwen3");
+    let mut plan = GgufPlan::new(&source, GgufContent::Whole).unwrap();
+    let all = plan.verbatim(&source).unwrap();
+    let mix = crate::quant_mix::Mix::parse("q8_0").unwrap();
+    let quantization = super::Quantization {
+        mix,
+        requantize: false,
+    };
+    plan.quantize(&source, quantization).unwrap();
+    let left = plan.verbatim(&source).unwrap();
+    assert!(!all.is_empty() && left.is_empty(), "{left:?}");
 }

@@ -7,14 +7,18 @@ use std::path::Path;
 
 use larql_formats::TensorInfo;
 use larql_formats::gguf::{GgufFile, GgufWriter, Value};
+use larql_models::quant_mix::Mix;
+use larql_models::to_gguf::Quantization;
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 use larql_models::{Checkpoint, LayerTensor, TensorRole};
 use larql_vindex::{
-    ExportSource, ExtractOptions, Level, Progress, SourceKind, TokenizerPlace, Vindex,
-    WeightsPlacement, export_gguf, extract,
+    ExportSource, ExtractOptions, Level, Progress, SourceDigest, SourceFile, SourceKind,
+    TensorPlace, TokenizerPlace, Vindex, WeightsPlacement, export_gguf, extract,
 };
 
-use crate::support::{FIXTURES, bits, fixture, folder, gguf, go_on, names, run};
+use crate::support::{
+    FIXTURES, bits, fixture, fixture_path, folder, gguf, go_on, names, run, sha256,
+};
 
 #[test]
 fn every_family_comes_back_with_its_spec_and_every_value() {
@@ -134,6 +138,74 @@ fn a_folder_is_kept_with_its_tokenizer_and_at_level_all_with_its_texts() {
     );
 }
 
+/// The digests of a file of safetensors, worked out from its bytes and what the manifest says of its tensors.
+#[test]
+fn a_shard_s_digests_are_of_its_header_and_of_what_no_listed_file_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["llama", "gemma3", "qwen3", "gpt-oss"] {
+        let path = fixture_path(name);
+        let file = fs::read(path.join("model.safetensors")).unwrap();
+        let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        let source = Checkpoint::open(&path).unwrap();
+        let recorded = |level: Level| {
+            let out = dir.path().join(format!("{name}-{level}"));
+            let options = ExtractOptions::at(level);
+            extract(&source, None, &out, &options, &mut go_on).unwrap();
+            Vindex::open(&out).unwrap().manifest().source.clone()
+        };
+        let all = recorded(Level::All);
+        let (mut at, mut changed, mut n_held) = (header, Vec::new(), 0);
+        for (tensor, info) in all.tensors.iter().zip(source.container().tensors()) {
+            assert_eq!(tensor.name, info.name);
+            let end = at + info.n_bytes as usize;
+            match tensor.place {
+                TensorPlace::Changed => changed.extend_from_slice(&file[at..end]),
+                TensorPlace::Weights | TensorPlace::Kept => n_held += 1,
+            }
+            at = end;
+        }
+        assert_eq!(at, file.len());
+        assert!(n_held > 0 && !changed.is_empty(), "{name}");
+        let digest = SourceDigest::Parts {
+            header_sha256: sha256(&file[..header]),
+            changed_sha256: Some(sha256(&changed)),
+        };
+        let entry = SourceFile {
+            name: "model.safetensors".to_owned(),
+            size: file.len() as u64,
+            digest,
+        };
+        assert_eq!(all.files, std::slice::from_ref(&entry), "{name}");
+        // Less is held, so that more is under the source's own digest.
+        let browse = recorded(Level::Browse);
+        assert_ne!(browse.files[0].digest, entry.digest, "{name}");
+    }
+}
+
+/// Nothing of what is encoded anew is held: the tensors' own digest is of all of them.
+#[test]
+fn a_quantized_vindex_knows_every_byte_of_its_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = fixture_path("qwen3");
+    let source = Checkpoint::open(&path).unwrap();
+    let out = dir.path().join("q");
+    let mut options = ExtractOptions::at(Level::All);
+    options.quantization = Some(Quantization {
+        mix: Mix::Q8_0,
+        requantize: false,
+    });
+    extract(&source, None, &out, &options, &mut go_on).unwrap();
+    let file = fs::read(path.join("model.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    assert_eq!(
+        Vindex::open(&out).unwrap().manifest().source.files[0].digest,
+        SourceDigest::Parts {
+            header_sha256: sha256(&file[..header]),
+            changed_sha256: Some(sha256(&file[header..])),
+        }
+    );
+}
+
 /// A vindex has tokenizer.json: what its weights file cannot say of it concerns those who read that file alone.
 #[test]
 fn notes_on_a_vocabulary_name_the_file_that_they_are_about() {
@@ -223,9 +295,10 @@ fn a_gguf_file_is_linked_with_its_vocabulary_inside() {
         manifest_bytes + fs::metadata(&real).unwrap().len()
     );
     let vindex = Vindex::open(&out).unwrap();
+    let sha256 = vindex.manifest().files[0].sha256.clone();
     assert_eq!(
-        vindex.manifest().source.files[0].sha256,
-        vindex.manifest().files[0].sha256
+        vindex.manifest().source.files[0].digest,
+        SourceDigest::Whole { sha256 }
     );
     let ids = vindex
         .tokenizer()

@@ -9,6 +9,7 @@ mod compat;
 mod corpus;
 mod extraction;
 mod manifest;
+mod pack;
 mod roundtrip;
 mod support;
 mod verification;

@@ -11,8 +11,9 @@ use larql_models::spec::{
 };
 use larql_models::tokenizer::SpecialTokens;
 use larql_vindex::{
-    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, Manifest, Source, SourceKind,
-    SourceTensor, TensorPlace, TextFile, TokenizerEntry, TokenizerPlace, Vindex, VindexError,
+    CreatedBy, FORMAT_VERSION, FileEntry, Ignored, Level, Manifest, Source, SourceDigest,
+    SourceFile, SourceKind, SourceTensor, TensorPlace, TextFile, TokenizerEntry, TokenizerPlace,
+    Vindex, VindexError,
 };
 use serde_json::{Value, json};
 
@@ -309,6 +310,17 @@ fn file(name: &str, digit: &str) -> FileEntry {
     }
 }
 
+fn source_file(name: &str, changed_sha256: Option<String>) -> SourceFile {
+    SourceFile {
+        name: name.into(),
+        size: 34,
+        digest: SourceDigest::Parts {
+            header_sha256: "c".repeat(64),
+            changed_sha256,
+        },
+    }
+}
+
 fn full_manifest() -> Manifest {
     let mut manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -336,8 +348,8 @@ fn full_manifest() -> Manifest {
             kind: SourceKind::HuggingFace,
             name: "source".into(),
             files: vec![
-                file("model-1.safetensors", "c"),
-                file("model 2.safetensors", "d"),
+                source_file("model-1.safetensors", Some("e".repeat(64))),
+                source_file("model 2.safetensors", None),
             ],
             texts: vec![TextFile {
                 name: "config.json".into(),
@@ -596,6 +608,45 @@ fn hostile_manifests_are_refused_by_field() {
         (
             |m| m["digest"] = json!("0"),
             "`digest`: not 64 lower-case hexadecimal digits",
+        ),
+        (
+            |m| m["source"]["files"][0]["header_sha256"] = json!("C".repeat(64)),
+            "`source.files[0].header_sha256`: not 64 lower-case hexadecimal digits",
+        ),
+        (
+            |m| m["source"]["files"][0]["changed_sha256"] = json!("ab"),
+            "`source.files[0].changed_sha256`: not 64 lower-case hexadecimal digits",
+        ),
+        (
+            |m| m["source"]["files"][0]["changed_sha256"] = Value::Null,
+            "`checksum`: ",
+        ),
+        (
+            |m| m["source"]["files"][0]["sha256"] = json!("a".repeat(64)),
+            "`source`: \"model-1.safetensors\" has a digest of the whole and digests of parts",
+        ),
+        (
+            |m| m["source"]["files"][1]["header_sha256"] = Value::Null,
+            "`source`: \"model 2.safetensors\" has neither sha256 nor header_sha256",
+        ),
+        (
+            |m| m["source"]["files"][1]["md5"] = json!("a"),
+            "`source`: unknown field `md5`",
+        ),
+        (
+            |m| {
+                let file = m["source"]["files"][1].as_object_mut().unwrap();
+                file.shift_remove("changed_sha256");
+            },
+            "`source.files[1].changed_sha256`: missing",
+        ),
+        (
+            |m| m["source"]["kind"] = json!("gguf"),
+            "`source.files[0].header_sha256`: stated of a GGUF file, which has `sha256`",
+        ),
+        (
+            |m| m["source"]["files"][1]["name"] = json!("model-1.safetensors"),
+            "`source.files[1].name`: `model-1.safetensors` is listed twice",
         ),
         (
             |m| m["source"]["files"][1]["name"] = json!("a/b"),

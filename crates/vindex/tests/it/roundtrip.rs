@@ -10,11 +10,11 @@ use larql_models::to_gguf::Quantization;
 use larql_models::to_hf::FloatType;
 use larql_testkit::{FAMILIES, atlas, parity_fixture};
 use larql_vindex::{
-    ExportSource, ExtractOptions, Level, Vindex, VindexError, export_gguf, export_safetensors,
-    extract, verify,
+    ExportSource, ExtractOptions, Level, SourceDigest, Vindex, VindexError, export_gguf,
+    export_safetensors, extract, verify,
 };
 
-use crate::support::{gguf, go_on, names};
+use crate::support::{gguf, go_on, names, sha256};
 
 /// Families whose norms or decays round when they are read, so that the vindex keeps the originals.
 fn source_of<'a>(vindex: &'a Vindex, checkpoint: &'a Checkpoint) -> ExportSource<'a> {
@@ -534,4 +534,71 @@ fn a_file_whose_header_is_laid_out_otherwise_is_said() {
         ]
     );
     assert!(fs::read(back.join("model.safetensors")).unwrap() == bytes);
+}
+
+/// The digest is of other tensors than those that come back, as after a mistake in what moves rows.
+#[test]
+fn a_tensor_that_comes_back_otherwise_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("m.vindex");
+    let source = Checkpoint::open(&parity_fixture("llama")).unwrap();
+    let options = ExtractOptions::at(Level::All);
+    extract(&source, None, &made, &options, &mut go_on).unwrap();
+    let good = Vindex::open(&made).unwrap().manifest().clone();
+    for (edit_header, expected) in [
+        (
+            true,
+            "its tensors come back, its header was laid out in another way",
+        ),
+        (false, "it has other tensors"),
+    ] {
+        let mut manifest = good.clone();
+        let digest = &mut manifest.source.files[0].digest;
+        let SourceDigest::Parts {
+            header_sha256,
+            changed_sha256,
+        } = digest
+        else {
+            panic!("{digest:?}")
+        };
+        match edit_header {
+            true => *header_sha256 = "a".repeat(64),
+            false => *changed_sha256 = Some("a".repeat(64)),
+        }
+        manifest.seal();
+        fs::write(made.join("vindex.json"), manifest.encode()).unwrap();
+        let vindex = Vindex::open(&made).unwrap();
+        let checkpoint = vindex.checkpoint().unwrap();
+        let back = dir.path().join(format!("back-{edit_header}"));
+        let exported = source_of(&vindex, &checkpoint);
+        let report = export_safetensors(exported, &back, None, &mut go_on).unwrap();
+        let expected =
+            format!("model.safetensors is not byte for byte the file of the source: {expected}");
+        assert_eq!(report.notes, [expected]);
+    }
+}
+
+/// Vindexes of version 0.1.0 state a digest of the whole file, which is compared as before.
+#[test]
+fn a_digest_of_the_whole_is_compared_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("m.vindex");
+    let from = parity_fixture("llama");
+    let source = Checkpoint::open(&from).unwrap();
+    let options = ExtractOptions::at(Level::All);
+    extract(&source, None, &made, &options, &mut go_on).unwrap();
+    let good = Vindex::open(&made).unwrap().manifest().clone();
+    let whole = sha256(&fs::read(from.join("model.safetensors")).unwrap());
+    for (sha256, n_notes) in [(whole, 0), ("a".repeat(64), 1)] {
+        let mut manifest = good.clone();
+        manifest.source.files[0].digest = SourceDigest::Whole { sha256 };
+        manifest.seal();
+        fs::write(made.join("vindex.json"), manifest.encode()).unwrap();
+        let vindex = Vindex::open(&made).unwrap();
+        let checkpoint = vindex.checkpoint().unwrap();
+        let back = dir.path().join(format!("back-{n_notes}"));
+        let exported = source_of(&vindex, &checkpoint);
+        let report = export_safetensors(exported, &back, None, &mut go_on).unwrap();
+        assert_eq!(report.notes.len(), n_notes, "{:?}", report.notes);
+    }
 }

@@ -10,6 +10,7 @@ use larql_models::to_gguf::{GgufContent, GgufPlan};
 use larql_models::tokenizer::Tokenizer;
 use larql_vindex::{ExtractOptions, ExtractReport, Level, Progress, VindexError, extract};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 pub(crate) const FIXTURES: [&str; 9] = [
     "llama",
@@ -130,6 +131,11 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
