@@ -17,6 +17,8 @@ fn help_lists_the_commands() {
       extract   Make a vindex of a checkpoint; accounts for every tensor, by name in JSON
       export    Write a model as a GGUF file or a Hugging Face folder
       quantize  Write a model as a GGUF file in smaller types
+      pack      Keep the weights of a vindex beside them as they are computed with: starts read nothing
+                ahead, and a model may be larger than memory
       show      What is inside a model; reads headers only
       verify    Whether a vindex is intact
       run       Continue a prompt

@@ -360,7 +360,7 @@ fn a_hostile_table_is_refused_field_by_field() {
     let good = fs::read(&path).unwrap();
     let (table, offset) = parts(&good);
     let at = |i: usize, field: &str| table["matrices"][i][field].clone();
-    let (name, n) = (at(1, "matrix"), table["matrices"].as_array().unwrap().len());
+    let name = at(1, "matrix");
     let name = name.as_str().unwrap();
     let first = at(0, "matrix");
     let (bytes, start) = (at(1, "bytes"), at(1, "offset"));
@@ -457,6 +457,16 @@ fn a_hostile_table_is_refused_field_by_field() {
         assert!(text.starts_with(&expected), "{text}, expected {expected}");
         assert!(!finding(&out).0, "{text}");
     }
+}
+
+#[test]
+fn a_table_of_other_matrices_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = packed(dir.path(), "llama");
+    let path = out.join(PACK);
+    let good = fs::read(&path).unwrap();
+    let (table, _) = parts(&good);
+    let n = table["matrices"].as_array().unwrap().len();
     // A last matrix that is left out with its tiles.
     let last = &table["matrices"][n - 1];
     let cut = &good[..last["offset"].as_u64().unwrap() as usize];
