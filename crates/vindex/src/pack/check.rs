@@ -1,7 +1,7 @@
 //! Whether a pack is what its table says, and its tiles, taken apart, are the rows of the weights.
 
 use std::io::{self, Write};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use larql_kernels::{TILE_ROWS, Team, TileView};
@@ -17,7 +17,7 @@ use crate::vindex::Vindex;
 /// Stage that is reported meanwhile.
 const STAGE: &str = "tiles";
 
-/// Bytes that are digested between two reports.
+/// Bytes that are digested, and then compared, between two reports; pages that were looked at are given back as often.
 const PIECE_BYTES: usize = 8 << 20;
 
 /// Checks the pack of a vindex, if it has one, matrix by matrix.
@@ -69,14 +69,18 @@ impl Pack {
         reporter: &mut Reporter<'_>,
     ) -> Result<Option<String>, VindexError> {
         let sizes = self.matrices.iter().map(|matrix| matrix.tiles.len() as u64);
-        let total = sizes.sum();
+        // Each byte is looked at twice.
+        let total = 2 * sizes.sum::<u64>();
         let mut done = 0;
         for packed in &self.matrices {
             let named = |problem: String| Ok(Some(format!("`{}`: {problem}", packed.role)));
             let mut hashing = HashingWriter::new(io::sink());
-            for piece in packed.tiles.chunks(PIECE_BYTES) {
+            for start in (0..packed.tiles.len()).step_by(PIECE_BYTES) {
                 reporter.tell(STAGE, done, total)?;
-                hashing.write_all(piece).expect("a sink takes everything");
+                let end = packed.tiles.len().min(start + PIECE_BYTES);
+                let piece = packed.tiles.slice(start..end);
+                hashing.write_all(&piece).expect("a sink takes everything");
+                piece.release();
                 done += piece.len() as u64;
             }
             let (sha256, stated) = (hashing.finish().sha256, &packed.sha256);
@@ -84,16 +88,16 @@ impl Pack {
                 return named(format!("digest {sha256}, its table says {stated}"));
             }
             let tensor = checkpoint.tensor(packed.role)?;
-            if let Some(problem) = first_difference(packed, &tensor, team) {
+            let mut tell = |n: u64| reporter.tell(STAGE, done + n, total);
+            if let Some(problem) = first_difference(packed, &tensor, team, &mut tell)? {
                 return named(problem);
             }
+            done += packed.tiles.len() as u64;
             if let Some(offset) = first_in_gap(self, packed) {
                 return named(format!(
                     "the byte at offset {offset}, behind its tiles, is not zero"
                 ));
             }
-            packed.tiles.release();
-            tensor.bytes.release();
         }
         reporter.tell(STAGE, total, total)?;
         Ok(None)
@@ -112,30 +116,64 @@ fn first_difference(
     packed: &PackedTiles,
     tensor: &StoredTensor,
     team: &mut Team,
-) -> Option<String> {
+    tell: &mut dyn FnMut(u64) -> Result<(), VindexError>,
+) -> Result<Option<String>, VindexError> {
     if packed.row_order != tensor.rows {
-        return Some(format!(
+        return Ok(Some(format!(
             "rows in the order {:?}, the weights have {:?}",
             packed.row_order, tensor.rows
-        ));
+        )));
     }
     // Rows that only fill the last tile up are looked at too: they are zero.
     let n_padded = packed.rows.next_multiple_of(TILE_ROWS);
     let view = TileView::new(packed.format, n_padded, packed.cols, &packed.tiles)
         .expect("the table was checked");
     let row_bytes = tensor.row_bytes();
-    let n_tiles = n_padded / TILE_ROWS;
-    let (next, first_bad) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let step = (PIECE_BYTES / row_bytes.max(1))
+        .max(1)
+        .next_multiple_of(TILE_ROWS);
+    for first in (0..n_padded).step_by(step) {
+        tell((first * row_bytes) as u64)?;
+        let part = first..n_padded.min(first + step);
+        let bad = first_bad_row(&view, part.clone(), packed.rows, tensor, team);
+        match bad {
+            None => {}
+            Some(row) if row < packed.rows => {
+                return Ok(Some(format!("row {row} is not the one of the weights")));
+            }
+            Some(row) => {
+                return Ok(Some(format!("row {row} is behind the last and not zero")));
+            }
+        }
+        let pages = part.start * row_bytes..part.end * row_bytes;
+        packed.tiles.slice(pages.clone()).release();
+        // Its rows are the same, but for the order in a head.
+        let pages = pages.start..pages.end.min(tensor.bytes.len());
+        tensor.bytes.slice(pages).release();
+    }
+    Ok(None)
+}
+
+/// The first of `part`'s rows that is not the tensor's, or not zero if the tensor has fewer; whole tiles.
+fn first_bad_row(
+    view: &TileView<'_>,
+    part: Range<usize>,
+    n_rows: usize,
+    tensor: &StoredTensor,
+    team: &mut Team,
+) -> Option<usize> {
+    let row_bytes = tensor.row_bytes();
+    let (next, first_bad) = (AtomicUsize::new(part.start), AtomicUsize::new(usize::MAX));
     team.run(|_| {
         let mut bytes = vec![0; row_bytes];
         loop {
-            let tile = next.fetch_add(1, Ordering::Relaxed);
-            if tile >= n_tiles {
+            let tile = next.fetch_add(TILE_ROWS, Ordering::Relaxed);
+            if tile >= part.end {
                 break;
             }
-            for row in tile * TILE_ROWS..(tile + 1) * TILE_ROWS {
+            for row in tile..tile + TILE_ROWS {
                 view.row_bytes_into(row, &mut bytes);
-                let same = if row < packed.rows {
+                let same = if row < n_rows {
                     let at = tensor.stored_row(row) * row_bytes;
                     tensor.bytes[at..at + row_bytes] == bytes
                 } else {
@@ -149,7 +187,6 @@ fn first_difference(
     });
     match first_bad.into_inner() {
         usize::MAX => None,
-        row if row < packed.rows => Some(format!("row {row} is not the one of the weights")),
-        row => Some(format!("row {row} is behind the last and not zero")),
+        row => Some(row),
     }
 }

@@ -626,8 +626,31 @@ fn progress_adds_up() {
     })
     .unwrap();
     let pack = Pack::open(&vindex, &checkpoint).unwrap().unwrap();
-    let total = pack.matrices().iter().map(|m| m.tiles.len() as u64).sum();
+    let total: u64 = pack.matrices().iter().map(|m| m.tiles.len() as u64).sum();
     assert!(seen.is_sorted() && seen.iter().all(|(_, of)| *of == total));
     assert_eq!(seen.last(), Some(&(total, total)));
     assert!(seen.len() > pack.matrices().len());
+    // Looking at it counts every byte twice, and can be stopped at every report.
+    seen.clear();
+    let look = &mut |progress: Progress| {
+        seen.push((progress.done, progress.total));
+        ControlFlow::Continue(())
+    };
+    let found = pack.first_problem(&checkpoint, &mut team(), look).unwrap();
+    assert_eq!(found, None);
+    let n_reports = seen.len();
+    assert!(seen.is_sorted() && n_reports > 2 * pack.matrices().len());
+    assert_eq!(seen.last(), Some(&(2 * total, 2 * total)));
+    for stop in [0, 1, n_reports - 1] {
+        let mut n = 0;
+        let mut look = |_: Progress| {
+            n += 1;
+            match n > stop {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let found = pack.first_problem(&checkpoint, &mut team(), &mut look);
+        assert!(matches!(found, Err(VindexError::Interrupted { .. })));
+    }
 }

@@ -91,7 +91,7 @@ pub(super) fn prefetch<const AHEAD: usize>(block: &[u8]) {
 /// Far enough for the latency of memory at the speed of one core.
 pub(super) const NEAR: usize = 1536;
 
-/// As [`NEAR`] for the large blocks of which three parts are read at once.
+/// As [`NEAR`] for blocks of 256, which are asked for in portions.
 pub(super) const FAR: usize = 3072;
 
 /// Lanes `l` and `l + 4` added.

@@ -19,7 +19,7 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{FAR, NEAR, load_u8, part, prefetch, store_f32, store_u8};
+use super::registers::{NEAR, load_u8, part, prefetch, store_f32, store_u8};
 use super::tile_one;
 use super::tile_weights::{
     IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, four, halves, lookup, nibbles_32, q4_k_weights,
@@ -224,7 +224,8 @@ fn twice(scales: __m256i) -> __m256i {
     _mm256_or_si256(scales, _mm256_slli_epi32::<16>(scales))
 }
 
-/// Dots over blocks of 256 with 6-bit scales and minima per 32: `weights(group, j, c)` is vector `c` of sub-block `j`.
+/// Dots over blocks of 256 with 6-bit scales and minima per 32, for several positions: `weights(group, j, c)` is vector `c` of
+/// sub-block `j`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn with_mins<
@@ -247,9 +248,6 @@ fn with_mins<
         let mut group = [&tiles[0][b]; T];
         for t in 1..T {
             group[t] = &tiles[t][b];
-        }
-        if N == 1 {
-            prefetch::<NEAR>(group[0]);
         }
         let mut packed = [scales_and_mins(part(group[0], 32)); T];
         for t in 1..T {
@@ -417,7 +415,7 @@ fn five_bits(group: &[u8], at: usize, c: usize) -> __m256i {
     _mm256_or_si256(nibbles_32(group, at + 32, c), fifth(vector(group, at), c))
 }
 
-/// Dots over blocks of 256 with 8-bit scales per 16 and weights that are 32 too high.
+/// Dots over blocks of 256 with 8-bit scales per 16 and weights that are 32 too high, for several positions.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
@@ -434,9 +432,6 @@ fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
         let mut group = [&tiles[0][b]; T];
         for t in 1..T {
             group[t] = &tiles[t][b];
-        }
-        if N == 1 {
-            prefetch::<FAR>(group[0]);
         }
         let mut products = [[_mm256_setzero_ps(); N]; T];
         for j in 0..8 {
