@@ -141,7 +141,25 @@ fn split<'a>(
 fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
     match kernels.integer_dots(share.weight.format()) {
         Some(dots) if x.has_blocks() => integers(dots, x, share),
+        Some(_) | None if x.n_pos() == 1 && share.weight.format().block_len() == 1 => {
+            plain(kernels, x, share);
+        }
         Some(_) | None => floats(kernels, kernels.float_dots(), x, share),
+    }
+}
+
+/// One position with values of their own, which need no decoding ahead.
+fn plain(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
+    let weight = share.weight;
+    for tile in share.tiles.clone() {
+        let mut sums = [[0.0; TILE_ROWS]];
+        (kernels.plain_dot)(
+            weight.format(),
+            weight.tile(tile),
+            x.position(0),
+            &mut sums[0],
+        );
+        share.writer.store(tile, 0, &sums);
     }
 }
 

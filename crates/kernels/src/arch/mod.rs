@@ -43,6 +43,8 @@ impl Isa {
 type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
+/// Adds to the sums the products of a whole tile of plain values with one position.
+type PlainDot = fn(Format, &[u8], &[f32], &mut [f32; TILE_ROWS]);
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
@@ -159,6 +161,7 @@ pub struct Kernels {
     integer: IntegerTable,
     decode_tile: DecodeTile,
     floats: FloatDots,
+    pub(crate) plain_dot: PlainDot,
     pub(crate) weigh_one: Weigh<1>,
     pub(crate) weigh_four: Weigh<4>,
 }

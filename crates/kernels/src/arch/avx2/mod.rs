@@ -74,6 +74,7 @@ static KERNELS: Kernels = Kernels {
     integer: integer_table!(tiles),
     decode_tile: tile_decode::decode,
     floats: by_positions!(tile_floats::floats),
+    plain_dot: tile_floats::plain_dot,
     weigh_one: values::weigh,
     weigh_four: values::weigh,
 };

@@ -79,10 +79,10 @@ pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
     unused_unsafe,
     reason = "the intrinsic is safe in newer standard libraries only"
 )]
-pub(super) fn prefetch<const AHEAD: usize>(block: &[u8]) {
+pub(super) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
     const LINE: usize = 64;
-    for at in (0..block.len()).step_by(LINE) {
-        let at = block.as_ptr().wrapping_add(AHEAD + at).cast();
+    for at in (0..size_of_val(block)).step_by(LINE) {
+        let at = block.as_ptr().cast::<i8>().wrapping_add(AHEAD + at);
         // SAFETY: a prefetch reads nothing, so the address may lie outside the matrix.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
     }

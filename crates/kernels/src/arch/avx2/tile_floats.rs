@@ -1,4 +1,4 @@
-//! Float dots over decoded tiles; the scalar function of the same name says in which order.
+//! Float dots over tiles, decoded or stored as plain values; the scalar functions of the same names say in which order.
 
 #![expect(
     unsafe_code,
@@ -7,65 +7,123 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{load_f32, store_f32};
-use crate::arch::scalar::tiles::CHAIN;
+use super::registers::{NEAR, load_f32, load_half, load_u8, prefetch, store_f32};
+use crate::arch::scalar::tiles::{self as portable, CHAIN};
+use crate::format::Format;
 
 /// Adds to `out` the products of `inputs` rows of eight weights with `N` positions, [`CHAIN`] inputs per chain; `x[p]` has as many
 /// values.
 pub(super) fn floats<const T: usize, const N: usize>(
     weights: [&[[f32; 8]]; T],
     x: [&[f32]; N],
-    out: [&mut [[f32; 8]; N]; T],
+    mut out: [&mut [[f32; 8]; N]; T],
 ) {
     #[target_feature(enable = "avx2,fma")]
     fn kernel<const T: usize, const N: usize>(
         weights: [&[[f32; 8]]; T],
         x: [&[f32]; N],
-        mut out: [&mut [[f32; 8]; N]; T],
+        out: &mut [&mut [[f32; 8]; N]; T],
     ) {
-        // Eight sums at once, so that none waits for itself.
-        let at = match T * N {
-            1 => chains::<8, T, N>(weights, x, 0, &mut out),
-            2 => chains::<4, T, N>(weights, x, 0, &mut out),
-            4 => chains::<2, T, N>(weights, x, 0, &mut out),
-            _ => 0,
-        };
-        let at = chains::<1, T, N>(weights, x, at, &mut out);
-        let rest = weights[0].len() - at;
-        if rest > 0 {
-            chain::<T, N>(weights, x, at, rest, &mut out);
-        }
+        all_chains::<0, T, N, _>(weights, |w| load_f32(w), x, out);
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
-    unsafe { kernel(weights, x, out) }
+    unsafe { kernel(weights, x, &mut out) }
+}
+
+/// Adds to `out` the products of a whole tile of plain values with one position.
+pub(super) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 8]) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn kernel(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 8]) {
+        let mut sums = [*out];
+        match format {
+            Format::F32 => all_chains::<NEAR, 1, 1, _>(
+                [tile.as_chunks::<32>().0],
+                |w| _mm256_castsi256_ps(load_u8(w)),
+                [x],
+                &mut [&mut sums],
+            ),
+            Format::F16 => all_chains::<NEAR, 1, 1, _>(
+                [tile.as_chunks::<16>().0],
+                |w| _mm256_cvtph_ps(load_half(w)),
+                [x],
+                &mut [&mut sums],
+            ),
+            Format::Bf16 => all_chains::<NEAR, 1, 1, _>(
+                [tile.as_chunks::<16>().0],
+                |w| {
+                    let bits = _mm256_cvtepu16_epi32(load_half(w));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+                },
+                [x],
+                &mut [&mut sums],
+            ),
+            Format::Q4_0
+            | Format::Q4_1
+            | Format::Q5_0
+            | Format::Q5_1
+            | Format::Q8_0
+            | Format::Q2K
+            | Format::Q3K
+            | Format::Q4K
+            | Format::Q5K
+            | Format::Q6K
+            | Format::Iq4Nl
+            | Format::Iq4Xs
+            | Format::Mxfp4 => return portable::plain_dot(format, tile, x, out),
+        }
+        [*out] = sums;
+    }
+    // SAFETY: reachable only through the table that `super::kernels` guards.
+    unsafe { kernel(format, tile, x, out) }
+}
+
+/// All columns: as many chains at a time as make eight sums, so that none waits for itself. Where the weights come from memory,
+/// those `AHEAD` bytes on are asked for.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn all_chains<const AHEAD: usize, const T: usize, const N: usize, W>(
+    weights: [&[W]; T],
+    load: impl Fn(&W) -> __m256 + Copy,
+    x: [&[f32]; N],
+    out: &mut [&mut [[f32; 8]; N]; T],
+) {
+    let at = match T * N {
+        1 => chains::<8, AHEAD, T, N, W>(weights, load, x, 0, out),
+        2 => chains::<4, AHEAD, T, N, W>(weights, load, x, 0, out),
+        4 => chains::<2, AHEAD, T, N, W>(weights, load, x, 0, out),
+        _ => 0,
+    };
+    let at = chains::<1, AHEAD, T, N, W>(weights, load, x, at, out);
+    let rest = weights[0].len() - at;
+    if rest > 0 {
+        chain(weights, load, x, at, rest, out);
+    }
 }
 
 /// Chains of every tile and position from `at` on, `C` at a time; returns where they end.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn chains<const C: usize, const T: usize, const N: usize>(
-    weights: [&[[f32; 8]]; T],
+fn chains<const C: usize, const AHEAD: usize, const T: usize, const N: usize, W>(
+    weights: [&[W]; T],
+    load: impl Fn(&W) -> __m256,
     x: [&[f32]; N],
     mut at: usize,
     out: &mut [&mut [[f32; 8]; N]; T],
 ) -> usize {
     while at + CHAIN * C <= weights[0].len() {
         let mut acc = [[[_mm256_setzero_ps(); N]; T]; C];
-        let mut rows = [[&[[0f32; 8]; CHAIN]; T]; C];
-        let mut inputs = [[&[0f32; CHAIN]; N]; C];
-        for c in 0..C {
-            for t in 0..T {
-                rows[c][t] = cut(weights[t], at + CHAIN * c);
-            }
-            for p in 0..N {
-                inputs[c][p] = cut(x[p], at + CHAIN * c);
-            }
-        }
+        let rows: [[&[W; CHAIN]; T]; C] = std::array::from_fn(|c| std::array::from_fn(|t| cut(weights[t], at + CHAIN * c)));
+        let inputs: [[&[f32; CHAIN]; N]; C] = std::array::from_fn(|c| std::array::from_fn(|p| cut(x[p], at + CHAIN * c)));
         for i in 0..CHAIN {
+            if AHEAD > 0 {
+                for weights in weights {
+                    prefetch::<AHEAD>(&weights[at + C * i..][..C]);
+                }
+            }
             for c in 0..C {
                 let mut w = [_mm256_setzero_ps(); T];
                 for t in 0..T {
-                    w[t] = load_f32(&rows[c][t][i]);
+                    w[t] = load(&rows[c][t][i]);
                 }
                 for p in 0..N {
                     let x = _mm256_set1_ps(inputs[c][p][i]);
@@ -94,8 +152,9 @@ fn cut<X>(values: &[X], at: usize) -> &[X; CHAIN] {
 /// A last, shorter chain of every tile and position.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn chain<const T: usize, const N: usize>(
-    weights: [&[[f32; 8]]; T],
+fn chain<const T: usize, const N: usize, W>(
+    weights: [&[W]; T],
+    load: impl Fn(&W) -> __m256,
     x: [&[f32]; N],
     at: usize,
     len: usize,
@@ -106,7 +165,7 @@ fn chain<const T: usize, const N: usize>(
         for p in 0..N {
             let x = _mm256_set1_ps(x[p][i]);
             for t in 0..T {
-                acc[t][p] = _mm256_fmadd_ps(load_f32(&weights[t][i]), x, acc[t][p]);
+                acc[t][p] = _mm256_fmadd_ps(load(&weights[t][i]), x, acc[t][p]);
             }
         }
     }

@@ -25,6 +25,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     integer: integer_table!(tiles),
     decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
     floats: by_positions!(tiles::floats),
+    plain_dot: tiles::plain_dot,
     weigh_one: float::weigh,
     weigh_four: float::weigh,
 };

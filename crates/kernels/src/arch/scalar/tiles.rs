@@ -329,3 +329,16 @@ pub(super) fn floats<const T: usize, const N: usize>(
         }
     }
 }
+
+/// As [`floats`] for a whole tile of values of their own and one position, without decoding the tile ahead.
+pub(crate) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; TILE_ROWS]) {
+    let chain_bytes = CHAIN * format.block_bytes() * TILE_ROWS;
+    let mut weights = [[0f32; TILE_ROWS]; CHAIN];
+    for (groups, x) in tile.chunks(chain_bytes).zip(x.chunks(CHAIN)) {
+        let weights = &mut weights[..x.len()];
+        decode_group(format, groups, weights);
+        let mut sums = [*out];
+        floats([weights], [x], [&mut sums]);
+        [*out] = sums;
+    }
+}
