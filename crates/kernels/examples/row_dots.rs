@@ -24,7 +24,7 @@ fn main() {
     let threads = std::env::args().nth(1).and_then(|n| n.parse().ok());
     let mut team = Team::new(threads.unwrap_or(NonZeroUsize::MIN));
     let kernels = Kernels::detect();
-    let read = read_bandwidth_gb_s(&mut team, &mut vec![0; MEMORY_BYTES]);
+    let read = read_bandwidth_gb_s(&mut team, kernels, &mut vec![0; MEMORY_BYTES]);
     println!(
         "{} threads, {}, reads {read:.1} GB/s",
         team.n_threads(),

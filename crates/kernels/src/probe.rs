@@ -38,27 +38,24 @@ const PRODUCTS: usize = 8;
 /// Dispatches of the multiply probe that are timed together.
 const DISPATCHES: usize = 4;
 
-/// Bytes that one step of the read probe adds up: two cache lines.
-const STEP_BYTES: usize = 128;
-
 /// Bytes per second, in units of 10^9, at which `team` reads `memory`, which it overwrites.
 ///
 /// Choose memory several times the last-level cache, in pages of the kind that what it is compared with has: with small
 /// pages a good part of the time goes into finding them.
-pub fn read_bandwidth_gb_s(team: &mut Team, memory: &mut [u8]) -> f64 {
+pub fn read_bandwidth_gb_s(team: &mut Team, kernels: &Kernels, memory: &mut [u8]) -> f64 {
     let n_threads = team.n_threads();
     write_pages(team, memory);
     let memory = &*memory;
     best(memory.len() as f64, || {
         team.run(|worker| {
-            black_box(add_up(&memory[share(memory.len(), worker, n_threads)]));
+            black_box((kernels.read)(&memory[share(memory.len(), worker, n_threads)]));
         });
     })
 }
 
 /// As [`read_bandwidth_gb_s`], from memory that stays in the second-level cache of each thread's core. A reading of memory
 /// that is not well below this one did not reach memory.
-pub fn cache_bandwidth_gb_s(team: &mut Team) -> f64 {
+pub fn cache_bandwidth_gb_s(team: &mut Team, kernels: &Kernels) -> f64 {
     let n_threads = team.n_threads();
     let mut memory = vec![0; CACHE_BYTES * n_threads];
     write_pages(team, &mut memory);
@@ -68,7 +65,7 @@ pub fn cache_bandwidth_gb_s(team: &mut Team) -> f64 {
             let part = &memory[share(memory.len(), worker, n_threads)];
             for _ in 0..CACHE_READ_BYTES / CACHE_BYTES {
                 // Each round is read again, whatever the compiler knows of the one before.
-                black_box(add_up(black_box(part)));
+                black_box((kernels.read)(black_box(part)));
             }
         });
     })
@@ -127,14 +124,24 @@ fn write_pages(team: &mut Team, memory: &mut [u8]) {
     team.chunks_mut(memory, chunk_len, |i, chunk| chunk.fill(i as u8 + 1));
 }
 
-/// The sum of all words of `bytes`; a rest shorter than a step is left out.
-fn add_up(bytes: &[u8]) -> [[u64; 8]; 2] {
-    let mut sums = [[0u64; 8]; 2];
-    for step in bytes.as_chunks::<STEP_BYTES>().0 {
-        let words = step.as_chunks::<8>().0;
-        for (sum, word) in sums.as_flattened_mut().iter_mut().zip(words) {
-            *sum = sum.wrapping_add(u64::from_ne_bytes(*word));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{Isa, READ_STEP};
+
+    #[test]
+    fn every_set_reads_all_bytes_of_whole_steps() {
+        for n_steps in [0, 1, 3, 50] {
+            let len = n_steps * READ_STEP;
+            let bytes: Vec<u8> = (0..len + 77).map(|i| (i * 89 % 251) as u8).collect();
+            let words = bytes[..len].as_chunks::<8>().0;
+            let sum = words.iter().fold(0u64, |sum, word| {
+                sum.wrapping_add(u64::from_le_bytes(*word))
+            });
+            for isa in Isa::available() {
+                let kernels = Kernels::for_isa(isa).expect("listed as available");
+                assert_eq!((kernels.read)(&bytes), sum, "{} {n_steps}", isa.name());
+            }
         }
     }
-    sums
 }

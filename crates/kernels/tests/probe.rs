@@ -21,7 +21,7 @@ const PER_THREAD_MAX: f64 = 64.0 * 8.0;
 fn reading_is_measured_on_any_length() {
     for (n_threads, len) in [(1, 1 << 20), (2, (3 << 20) + 77)] {
         let mut memory = vec![0; len];
-        let gb_s = read_bandwidth_gb_s(&mut team(n_threads), &mut memory);
+        let gb_s = read_bandwidth_gb_s(&mut team(n_threads), Kernels::detect(), &mut memory);
         // A loop that the compiler removed would be beyond any machine.
         let most = PER_THREAD_MAX * n_threads as f64;
         assert!(gb_s > 0.01 && gb_s < most, "{n_threads} threads: {gb_s}");
@@ -31,7 +31,7 @@ fn reading_is_measured_on_any_length() {
 
 #[test]
 fn a_cache_is_read_at_a_speed_of_this_world() {
-    let gb_s = cache_bandwidth_gb_s(&mut team(1));
+    let gb_s = cache_bandwidth_gb_s(&mut team(1), Kernels::detect());
     assert!(gb_s > 0.1 && gb_s < PER_THREAD_MAX, "{gb_s}");
 }
 

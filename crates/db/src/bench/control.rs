@@ -132,8 +132,8 @@ impl Reading {
                     source,
                 })?;
         Ok(Self {
-            read_gb_s: read_bandwidth_gb_s(team, &mut memory),
-            cache_gb_s: cache_bandwidth_gb_s(team),
+            read_gb_s: read_bandwidth_gb_s(team, kernels, &mut memory),
+            cache_gb_s: cache_bandwidth_gb_s(team, kernels),
             integer_gmac_s: multiply_rate_gmac_s(team, kernels, Arithmetic::Fast),
             float_gmac_s: multiply_rate_gmac_s(team, kernels, Arithmetic::Exact),
         })

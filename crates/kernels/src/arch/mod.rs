@@ -40,11 +40,16 @@ impl Isa {
     }
 }
 
+/// Bytes that one step of a [`Read`] adds up: two cache lines.
+pub(crate) const READ_STEP: usize = 128;
+
 type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
 /// Adds to the sums the products of a whole tile of plain values with one position.
 type PlainDot = fn(Format, &[u8], &[f32], &mut [f32; TILE_ROWS]);
+/// Reads bytes and returns a sum that depends on each of them; a rest shorter than [`READ_STEP`] is left out.
+type Read = fn(&[u8]) -> u64;
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
@@ -162,6 +167,7 @@ pub struct Kernels {
     decode_tile: DecodeTile,
     floats: FloatDots,
     pub(crate) plain_dot: PlainDot,
+    pub(crate) read: Read,
     pub(crate) weigh_one: Weigh<1>,
     pub(crate) weigh_four: Weigh<4>,
 }

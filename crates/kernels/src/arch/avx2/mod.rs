@@ -14,6 +14,7 @@
 
 mod decode;
 mod float;
+mod read;
 mod registers;
 mod tile_decode;
 mod tile_floats;
@@ -75,6 +76,7 @@ static KERNELS: Kernels = Kernels {
     decode_tile: tile_decode::decode,
     floats: by_positions!(tile_floats::floats),
     plain_dot: tile_floats::plain_dot,
+    read: read::add_up,
     weigh_one: values::weigh,
     weigh_four: values::weigh,
 };

@@ -6,6 +6,7 @@
 pub(crate) mod decode;
 pub(crate) mod float;
 pub(crate) mod quantize;
+pub(crate) mod read;
 pub(crate) mod tiles;
 
 use super::{Isa, Kernels, by_positions, integer_table, tile_dots};
@@ -26,6 +27,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
     floats: by_positions!(tiles::floats),
     plain_dot: tiles::plain_dot,
+    read: read::add_up,
     weigh_one: float::weigh,
     weigh_four: float::weigh,
 };

@@ -1,0 +1,34 @@
+//! Reading memory as the dots do: a register at a time, with the lines to come asked for.
+
+#![expect(
+    unsafe_code,
+    reason = "calls functions that are compiled for CPU features checked at run time"
+)]
+
+use std::arch::x86_64::*;
+
+use super::registers::{FAR, load_u8, prefetch, store_u8};
+use crate::arch::READ_STEP;
+
+/// The sum of all words of `bytes`; a rest shorter than a step is left out.
+pub(super) fn add_up(bytes: &[u8]) -> u64 {
+    #[target_feature(enable = "avx2")]
+    fn kernel(bytes: &[u8]) -> u64 {
+        let mut sums = [_mm256_setzero_si256(); READ_STEP / 32];
+        for step in bytes.as_chunks::<READ_STEP>().0 {
+            prefetch::<FAR>(step);
+            for (sum, part) in sums.iter_mut().zip(step.as_chunks::<32>().0) {
+                *sum = _mm256_add_epi64(*sum, load_u8(part));
+            }
+        }
+        sums.iter().fold(0, |total, sum| {
+            let mut lanes = [0; 32];
+            store_u8(&mut lanes, *sum);
+            lanes.as_chunks::<8>().0.iter().fold(total, |total, lane| {
+                total.wrapping_add(u64::from_le_bytes(*lane))
+            })
+        })
+    }
+    // SAFETY: reachable only through the table that `super::kernels` guards.
+    unsafe { kernel(bytes) }
+}
