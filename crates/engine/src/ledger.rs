@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use larql_kernels::has_integer_kernel;
+use larql_kernels::Form;
 
 use crate::attention::Heads;
 use crate::model::Matrix;
@@ -21,6 +21,8 @@ use crate::tap::RowPlace;
 /// Bytes that the integer kernels read per block of 32 activations: the quants, a scale, a sum, two sums of halves and a
 /// scaled sum.
 const BLOCK_BYTES: u64 = 32 + 4 + 4 + 2 * 2 + 4;
+/// Bytes of an asymmetric block of 16: the quants, a scale and a middle.
+const ASYMMETRIC_BYTES: u64 = 16 + 4 + 4;
 const F32_BYTES: u64 = size_of::<f32>() as u64;
 
 /// What an operator is for; every operator belongs to one class.
@@ -130,19 +132,16 @@ impl Charge {
         for matrix in matrices {
             let (rows, cols) = (matrix.rows() as u64, matrix.cols() as u64);
             let macs = n_pos * rows * cols;
-            let on_integers = match profile {
-                Profile::Exact => false,
-                Profile::Fast => {
-                    has_integer_kernel(matrix.format()) && matrix.cols().is_multiple_of(32)
-                }
+            let form = profile.arithmetic().form(matrix.format(), matrix.cols());
+            let input = match form {
+                Form::Floats => cols * F32_BYTES,
+                Form::Blocks => cols / 32 * BLOCK_BYTES,
+                Form::Asymmetric => cols / 16 * ASYMMETRIC_BYTES,
             };
-            let input = if on_integers {
-                charge.integer_macs += macs;
-                cols / 32 * BLOCK_BYTES
-            } else {
-                charge.float_macs += macs;
-                cols * F32_BYTES
-            };
+            match form {
+                Form::Floats => charge.float_macs += macs,
+                Form::Blocks | Form::Asymmetric => charge.integer_macs += macs,
+            }
             charge.stored_bytes += matrix.n_bytes() as u64;
             charge.transient_bytes += n_pos * (input + rows * F32_BYTES);
         }
@@ -393,6 +392,9 @@ mod tests {
         let exact = form(Profile::Exact, Format::Q8_0, 96);
         assert_eq!(exact.transient_bytes, 3 * (96 * 4 + 5 * 4));
         assert_eq!((exact.integer_macs, exact.float_macs), (0, 3 * 5 * 96));
+        let asym16 = form(Profile::Asym16, Format::Q8_0, 96);
+        assert_eq!(asym16.transient_bytes, 3 * (96 * 3 / 2 + 5 * 4));
+        assert_eq!((asym16.integer_macs, asym16.float_macs), (3 * 5 * 96, 0));
         // No integer kernel for floats, whatever the profile.
         let floats = form(Profile::Fast, Format::F32, 96);
         assert_eq!((floats.integer_macs, floats.float_macs), (0, 3 * 5 * 96));

@@ -32,6 +32,8 @@ pub enum Profile {
     Exact,
     /// Activations in int8 blocks where the stored type has an integer kernel.
     Fast,
+    /// As [`Profile::Fast`], with asymmetric int8 blocks of 16 for Q8_0 matrices.
+    Asym16,
 }
 
 impl Profile {
@@ -40,6 +42,16 @@ impl Profile {
         match self {
             Self::Exact => "exact",
             Self::Fast => "fast",
+            Self::Asym16 => "asym16",
+        }
+    }
+
+    /// How this profile multiplies.
+    pub(crate) fn arithmetic(self) -> Arithmetic {
+        match self {
+            Self::Exact => Arithmetic::Exact,
+            Self::Fast => Arithmetic::Fast,
+            Self::Asym16 => Arithmetic::Asym16,
         }
     }
 }
@@ -200,17 +212,13 @@ impl Runtime {
         let Some((first, _)) = outputs.iter().flatten().next() else {
             return 0;
         };
-        let arithmetic = match self.profile {
-            Profile::Exact => Arithmetic::Exact,
-            Profile::Fast => Arithmetic::Fast,
-        };
         self.activations.prepare(
             &mut self.team,
             self.kernels,
             x,
             n_pos,
             first.cols(),
-            arithmetic,
+            self.profile.arithmetic(),
         );
         let mut each = outputs.iter_mut().flatten().map(|(matrix, out)| {
             out.resize(n_pos * matrix.rows(), 0.0);

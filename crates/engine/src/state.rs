@@ -304,7 +304,7 @@ fn layer_state(mixer: &Mixer) -> LayerState {
 pub(crate) fn kept_format(profile: Profile) -> Format {
     match profile {
         Profile::Exact => Format::F32,
-        Profile::Fast => Format::F16,
+        Profile::Fast | Profile::Asym16 => Format::F16,
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use larql_kernels::{
     Activations, Arithmetic, Format, Kernels, LinearJob, MatrixView, RowOrder, Team, TileView,
-    has_integer_kernel, linear, pack_tiles, read_bandwidth_gb_s, tile_bytes,
+    linear, pack_tiles, read_bandwidth_gb_s, tile_bytes,
 };
 
 const MEMORY_BYTES: usize = 96 << 20;
@@ -30,13 +30,16 @@ fn main() {
         team.n_threads(),
         kernels.isa().name()
     );
-    println!("format   cols  how    memory GB/s  cache GB/s  GMAC/s, {MANY} positions");
+    println!("format   cols  how     memory GB/s  cache GB/s  GMAC/s, {MANY} positions");
     for &format in Format::ALL {
         let cols = format.block_len().max(128) * 5;
-        for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
-            if arithmetic == Arithmetic::Fast && !has_integer_kernel(format) {
+        let mut seen = Vec::new();
+        for arithmetic in Arithmetic::ALL {
+            let form = arithmetic.form(format, cols);
+            if seen.contains(&form) {
                 continue;
             }
+            seen.push(form);
             let of = |team: &mut Team, n_pos, bytes| {
                 speed(team, kernels, format, cols, arithmetic, n_pos, bytes)
             };
@@ -45,7 +48,7 @@ fn main() {
             let (_, gmac_s) = of(&mut team, MANY, CACHE_BYTES / 2);
             let how = format!("{arithmetic:?}");
             println!(
-                "{:7} {cols:5}  {how:5}  {memory:11.1}  {cache:10.1}  {gmac_s:6.1}",
+                "{:7} {cols:5}  {how:6}  {memory:11.1}  {cache:10.1}  {gmac_s:6.1}",
                 format.name()
             );
         }

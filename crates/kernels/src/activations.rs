@@ -13,15 +13,40 @@ use crate::team::Team;
 pub enum Arithmetic {
     /// Float activations; weights are decoded to f32 and accumulated in f32.
     Exact,
-    /// 8-bit activations with a scale per 32, for the formats for which
-    /// [`has_integer_kernel`] holds; as [`Arithmetic::Exact`] for the others and for a width that
-    /// is not a whole number of blocks.
+    /// 8-bit activations with a scale per 32, for the formats that have an integer kernel; as
+    /// [`Arithmetic::Exact`] for the others and for a width that is not a whole number of blocks.
     Fast,
+    /// As [`Arithmetic::Fast`], but Q8_0 weights meet 8-bit activations with a scale and a middle per 16: finer where a few
+    /// large values stand among small ones, or where values have one sign.
+    Asym16,
 }
 
-/// Whether [`Arithmetic::Fast`] runs `format` on integers.
-pub fn has_integer_kernel(format: Format) -> bool {
-    crate::arch::scalar::KERNELS.integer_dots(format).is_some()
+/// In which form activations meet the weights of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// f32, with weights decoded to f32.
+    Floats,
+    /// 8-bit blocks of 32 with a scale each.
+    Blocks,
+    /// 8-bit blocks of 16 with a scale and a middle each.
+    Asymmetric,
+}
+
+impl Arithmetic {
+    /// Every arithmetic, the most exact one first.
+    pub const ALL: [Self; 3] = [Self::Exact, Self::Fast, Self::Asym16];
+
+    /// The form in which this arithmetic meets rows of `cols` weights of `format`; there is one for every matrix.
+    pub fn form(self, format: Format, cols: usize) -> Form {
+        let on_integers =
+            cols.is_multiple_of(32) && crate::arch::scalar::KERNELS.integer_dots(format).is_some();
+        match (self, format) {
+            (Self::Exact, _) => Form::Floats,
+            (Self::Asym16, Format::Q8_0) if on_integers => Form::Asymmetric,
+            (Self::Fast | Self::Asym16, _) if on_integers => Form::Blocks,
+            (Self::Fast | Self::Asym16, _) => Form::Floats,
+        }
+    }
 }
 
 /// One position in blocks of 32.
@@ -39,6 +64,32 @@ pub(crate) struct Blocks<'a> {
     pub(crate) scaled_sums: &'a [f32],
 }
 
+/// One position in blocks of 16: `x = scale * quant + middle`.
+#[derive(Clone, Copy)]
+pub(crate) struct AsymmetricBlocks<'a> {
+    /// `[cols]`, within -127 to 127.
+    pub(crate) quants: &'a [i8],
+    /// `[cols / 16]`.
+    pub(crate) scales: &'a [f32],
+    /// `[cols / 16]`.
+    pub(crate) middles: &'a [f32],
+}
+
+/// Where asymmetric blocks go; the fields are those of [`AsymmetricBlocks`].
+#[derive(Debug)]
+pub(crate) struct AsymmetricMut<'a> {
+    pub(crate) quants: &'a mut [i8],
+    pub(crate) scales: &'a mut [f32],
+    pub(crate) middles: &'a mut [f32],
+}
+
+/// A position and where its 8-bit forms go.
+#[derive(Debug)]
+struct Part<'a> {
+    blocks: QuantizedMut<'a>,
+    asymmetric: Option<AsymmetricMut<'a>>,
+}
+
 /// Where quantized blocks go; the fields are those of [`Blocks`].
 #[derive(Debug)]
 pub(crate) struct QuantizedMut<'a> {
@@ -49,20 +100,50 @@ pub(crate) struct QuantizedMut<'a> {
     pub(crate) scaled_sums: &'a mut [f32],
 }
 
+/// Blocks of 16 of all positions; empty where the arithmetic has none.
+#[derive(Debug, Default)]
+struct Asymmetric {
+    quants: Vec<i8>,
+    scales: Vec<f32>,
+    middles: Vec<f32>,
+}
+
+impl Asymmetric {
+    /// Room for `n` values.
+    fn resize(&mut self, n: usize) {
+        self.quants.resize(n, 0);
+        self.scales.resize(n / 16, 0.0);
+        self.middles.resize(n / 16, 0.0);
+    }
+
+    /// The parts of each position.
+    fn positions(&mut self, cols: usize) -> impl Iterator<Item = AsymmetricMut<'_>> {
+        (self.quants.chunks_mut(cols))
+            .zip(self.scales.chunks_mut(cols / 16))
+            .zip(self.middles.chunks_mut(cols / 16))
+            .map(|((quants, scales), middles)| AsymmetricMut {
+                quants,
+                scales,
+                middles,
+            })
+    }
+}
+
 /// `[n_pos, cols]` activations in every form that a kernel may ask for, position after position in each.
 #[derive(Debug, Default)]
 pub struct Activations {
     n_pos: usize,
     cols: usize,
-    has_blocks: bool,
+    arithmetic: Option<Arithmetic>,
     floats: Vec<f32>,
     quants: Vec<i8>,
     scales: Vec<f32>,
     sums: Vec<i32>,
     halves: Vec<i16>,
     scaled_sums: Vec<f32>,
+    asymmetric: Asymmetric,
     /// Empty between calls.
-    parts: Vec<QuantizedMut<'static>>,
+    parts: Vec<Part<'static>>,
 }
 
 /// An empty list with the memory of `list`: a list of what is borrowed, kept where nothing is borrowed any more. Collecting
@@ -101,15 +182,18 @@ impl Activations {
         );
         self.n_pos = n_pos;
         self.cols = cols;
-        self.has_blocks = match arithmetic {
-            Arithmetic::Exact => false,
-            Arithmetic::Fast => cols.is_multiple_of(32),
-        };
+        self.arithmetic = Some(arithmetic);
         self.floats.clear();
         self.floats.extend_from_slice(x);
-        if !self.has_blocks || cols == 0 {
+        let n_asymmetric = match arithmetic {
+            Arithmetic::Exact => return,
+            Arithmetic::Fast => 0,
+            Arithmetic::Asym16 => x.len(),
+        };
+        if cols == 0 || !cols.is_multiple_of(32) {
             return;
         }
+        self.asymmetric.resize(n_asymmetric);
         self.quants.resize(x.len(), 0);
         self.scales.resize(x.len() / 32, 0.0);
         self.sums.resize(x.len() / 32, 0);
@@ -130,11 +214,22 @@ impl Activations {
                     scaled_sums,
                 },
             );
+        let mut asymmetric = self.asymmetric.positions(cols);
         let mut parts = emptied(std::mem::take(&mut self.parts));
-        parts.extend(each);
+        parts.extend(each.map(|blocks| Part {
+            blocks,
+            asymmetric: asymmetric.next(),
+        }));
         team.chunks_mut(&mut parts, 1, |p, part| {
-            kernels.quantize(&x[p * cols..][..cols], &mut part[0]);
+            let x = &x[p * cols..][..cols];
+            for Part { blocks, asymmetric } in part {
+                kernels.quantize(x, blocks);
+                if let Some(asymmetric) = asymmetric {
+                    kernels.quantize_asymmetric(x, asymmetric);
+                }
+            }
         });
+        drop(asymmetric);
         self.parts = emptied(parts);
     }
 
@@ -159,15 +254,20 @@ impl Activations {
         &self.floats[p * self.cols..][..self.cols]
     }
 
-    /// Whether the 8-bit form was made.
-    pub(crate) fn has_blocks(&self) -> bool {
-        self.has_blocks
+    /// In which form these meet rows of `format`.
+    ///
+    /// # Panics
+    ///
+    /// If nothing was prepared.
+    pub(crate) fn form(&self, format: Format) -> Form {
+        let arithmetic = self.arithmetic.expect("activations were prepared");
+        arithmetic.form(format, self.cols)
     }
 
-    /// Position `p` in blocks of 32; only when [`Self::has_blocks`].
+    /// Position `p` in blocks of 32; only where the form of a format is [`Form::Blocks`].
     #[inline(always)]
     pub(crate) fn blocks(&self, p: usize) -> Blocks<'_> {
-        assert!(self.has_blocks && p < self.n_pos);
+        assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
         let (cols, n) = (self.cols, self.cols / 32);
         Blocks {
             quants: &self.quants[p * cols..][..cols],
@@ -175,6 +275,18 @@ impl Activations {
             sums: &self.sums[p * n..][..n],
             halves: &self.halves[p * n * 2..][..n * 2],
             scaled_sums: &self.scaled_sums[p * n..][..n],
+        }
+    }
+
+    /// Position `p` in blocks of 16; only where the form of a format is [`Form::Asymmetric`].
+    #[inline(always)]
+    pub(crate) fn asymmetric(&self, p: usize) -> AsymmetricBlocks<'_> {
+        assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
+        let (cols, n) = (self.cols, self.cols / 16);
+        AsymmetricBlocks {
+            quants: &self.asymmetric.quants[p * cols..][..cols],
+            scales: &self.asymmetric.scales[p * n..][..n],
+            middles: &self.asymmetric.middles[p * n..][..n],
         }
     }
 }

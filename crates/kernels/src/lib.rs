@@ -49,7 +49,7 @@ mod probe;
 mod team;
 mod tile;
 
-pub use activations::{Activations, Arithmetic, has_integer_kernel};
+pub use activations::{Activations, Arithmetic, Form};
 pub use arch::{Isa, Kernels};
 pub use attention::KeptRows;
 pub use encode::{EncodeError, encode, f32_to_bf16, f32_to_f16, has_encoder};

@@ -8,8 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use crate::activations::{Activations, Blocks, emptied};
-use crate::arch::{FloatDots, Kernels, Plane, TileDots};
+use crate::activations::{Activations, Blocks, Form, emptied};
+use crate::arch::{AsymmetricDots, FloatDots, Kernels, Plane, TileDots};
 use crate::team::{Team, TileWriter};
 use crate::tile::{TILE_ROWS, TileView};
 
@@ -56,9 +56,8 @@ thread_local! {
 
 /// Computes all jobs over the activations `x`.
 ///
-/// With activations prepared for [`Arithmetic::Fast`](crate::Arithmetic::Fast), a format with an
-/// integer kernel runs on it; everything else runs in floats.  Returns in how many pieces the
-/// work was done, at most one per thread.
+/// The arithmetic for which the activations were prepared says in which [`Form`] they meet each matrix.  Returns in how many
+/// pieces the work was done, at most one per thread.
 ///
 /// # Panics
 ///
@@ -139,12 +138,46 @@ fn split<'a>(
 }
 
 fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
-    match kernels.integer_dots(share.weight.format()) {
-        Some(dots) if x.has_blocks() => integers(dots, x, share),
-        Some(_) | None if x.n_pos() == 1 && share.weight.format().block_len() == 1 => {
-            plain(kernels, x, share);
+    let format = share.weight.format();
+    match x.form(format) {
+        Form::Blocks => {
+            let dots = kernels.integer_dots(format);
+            integers(
+                dots.expect("this form is of formats that have them"),
+                x,
+                share,
+            );
         }
-        Some(_) | None => floats(kernels, kernels.float_dots(), x, share),
+        Form::Asymmetric => asymmetric(kernels.asymmetric, x, share),
+        Form::Floats if x.n_pos() == 1 && format.block_len() == 1 => plain(kernels, x, share),
+        Form::Floats => floats(kernels, kernels.float_dots(), x, share),
+    }
+}
+
+/// Each tile with all positions in blocks of 16.
+fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
+    for tile in share.tiles.clone() {
+        let bytes = share.weight.tile(tile);
+        let mut pos = 0;
+        while pos + 4 <= x.n_pos() {
+            let xs = std::array::from_fn(|i| x.asymmetric(pos + i));
+            let mut sums = [[0.0; TILE_ROWS]; 4];
+            (dots.four)(bytes, &xs, &mut sums);
+            share.writer.store(tile, pos, &sums);
+            pos += 4;
+        }
+        if pos + 2 <= x.n_pos() {
+            let xs = std::array::from_fn(|i| x.asymmetric(pos + i));
+            let mut sums = [[0.0; TILE_ROWS]; 2];
+            (dots.two)(bytes, &xs, &mut sums);
+            share.writer.store(tile, pos, &sums);
+            pos += 2;
+        }
+        if pos < x.n_pos() {
+            let mut sums = [[0.0; TILE_ROWS]];
+            (dots.one)(bytes, &[x.asymmetric(pos)], &mut sums);
+            share.writer.store(tile, pos, &sums);
+        }
     }
 }
 

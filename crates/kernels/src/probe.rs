@@ -48,7 +48,9 @@ pub fn read_bandwidth_gb_s(team: &mut Team, kernels: &Kernels, memory: &mut [u8]
     let memory = &*memory;
     best(memory.len() as f64, || {
         team.run(|worker| {
-            black_box((kernels.read)(&memory[share(memory.len(), worker, n_threads)]));
+            black_box((kernels.read)(
+                &memory[share(memory.len(), worker, n_threads)],
+            ));
         });
     })
 }
@@ -72,12 +74,12 @@ pub fn cache_bandwidth_gb_s(team: &mut Team, kernels: &Kernels) -> f64 {
 }
 
 /// Multiply-adds per second, in units of 10^9, of `team` with weights and activations that stay in caches, for 32 positions
-/// at a time: Q8_0 weights for [`Arithmetic::Fast`], F32 weights for [`Arithmetic::Exact`].
+/// at a time: F32 weights for [`Arithmetic::Exact`], Q8_0 weights for the others.
 pub fn multiply_rate_gmac_s(team: &mut Team, kernels: &Kernels, arithmetic: Arithmetic) -> f64 {
     let n_threads = team.n_threads();
     let format = match arithmetic {
         Arithmetic::Exact => Format::F32,
-        Arithmetic::Fast => Format::Q8_0,
+        Arithmetic::Fast | Arithmetic::Asym16 => Format::Q8_0,
     };
     let row_bytes = format.row_bytes(COLS).expect("whole blocks");
     let rows = (WEIGHT_BYTES / row_bytes).next_multiple_of(crate::tile::TILE_ROWS);

@@ -65,7 +65,7 @@ fn run(
 #[test]
 fn positions_threads_and_neighbors_change_no_bit() {
     for &format in Format::ALL {
-        for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
+        for arithmetic in Arithmetic::ALL {
             let mut rng = Rng::new(5);
             let cols = format.block_len().max(32) * 3;
             // More rows than one pass, and enough bytes to be split.

@@ -38,7 +38,7 @@ fn a_cache_is_read_at_a_speed_of_this_world() {
 #[test]
 fn both_arithmetics_have_a_rate() {
     for n_threads in [1, 2] {
-        for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
+        for arithmetic in Arithmetic::ALL {
             let kernels = Kernels::detect();
             let gmac_s = multiply_rate_gmac_s(&mut team(n_threads), kernels, arithmetic);
             let most = PER_THREAD_MAX * n_threads as f64;

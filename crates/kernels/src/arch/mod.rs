@@ -9,7 +9,7 @@ pub(crate) mod scalar;
 
 use std::sync::OnceLock;
 
-use crate::activations::{Blocks, QuantizedMut};
+use crate::activations::{AsymmetricBlocks, AsymmetricMut, Blocks, QuantizedMut};
 use crate::format::Format;
 use crate::tile::TILE_ROWS;
 
@@ -45,6 +45,7 @@ pub(crate) const READ_STEP: usize = 128;
 
 type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
+type QuantizeAsymmetric = fn(&[f32], &mut AsymmetricMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
 /// Adds to the sums the products of a whole tile of plain values with one position.
 type PlainDot = fn(Format, &[u8], &[f32], &mut [f32; TILE_ROWS]);
@@ -60,6 +61,10 @@ pub(crate) type Plane = [[u8; 32]; TILE_ROWS];
 /// each position's eight rows of each tile.
 type TileDot<const T: usize, const N: usize> =
     fn([&[u8]; T], [&[Plane]; T], &[Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
+
+/// As [`TileDot`] for one Q8_0 tile and positions in blocks of 16.
+type AsymmetricDot<const N: usize> =
+    fn(&[u8], &[AsymmetricBlocks<'_>; N], &mut [[f32; TILE_ROWS]; N]);
 
 /// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.
 type FloatDot<const T: usize, const N: usize> =
@@ -77,6 +82,14 @@ pub(crate) struct TileDots {
     /// Expands a tile, for many positions.
     pub(crate) expand: fn(&[u8], &mut [Plane]),
     pub(crate) pair: TileDot<2, 4>,
+}
+
+/// Dots of one Q8_0 tile with one, two and four positions in blocks of 16.
+#[derive(Clone, Copy)]
+pub(crate) struct AsymmetricDots {
+    pub(crate) one: AsymmetricDot<1>,
+    pub(crate) two: AsymmetricDot<2>,
+    pub(crate) four: AsymmetricDot<4>,
 }
 
 /// As [`TileDots`], of decoded weights.
@@ -163,7 +176,9 @@ pub struct Kernels {
     scale: Scale,
     layer_norm: LayerNorm,
     quantize: Quantize,
+    quantize_asymmetric: QuantizeAsymmetric,
     integer: IntegerTable,
+    pub(crate) asymmetric: AsymmetricDots,
     decode_tile: DecodeTile,
     floats: FloatDots,
     pub(crate) plain_dot: PlainDot,
@@ -342,6 +357,14 @@ impl Kernels {
         assert_eq!(x.len(), out.halves.len() * 16);
         assert_eq!(x.len(), out.scaled_sums.len() * 32);
         (self.quantize)(x, out);
+    }
+
+    /// Quantizes whole blocks of 16 about their middles.
+    pub(crate) fn quantize_asymmetric(&self, x: &[f32], out: &mut AsymmetricMut<'_>) {
+        assert_eq!(x.len(), out.quants.len());
+        assert_eq!(x.len(), out.scales.len() * 16);
+        assert_eq!(x.len(), out.middles.len() * 16);
+        (self.quantize_asymmetric)(x, out);
     }
 }
 

@@ -12,6 +12,7 @@
     reason = "calls functions that are compiled for CPU features checked at run time"
 )]
 
+mod asymmetric;
 mod decode;
 mod float;
 mod read;
@@ -25,8 +26,8 @@ mod unpack;
 mod values;
 
 use super::scalar::{float as portable, quantize};
-use super::{Isa, Kernels, by_positions, integer_table, tile_dots};
-use crate::activations::QuantizedMut;
+use super::{AsymmetricDots, Isa, Kernels, by_positions, integer_table, tile_dots};
+use crate::activations::{AsymmetricMut, QuantizedMut};
 
 /// The table, if this CPU has the features.
 pub(super) fn kernels() -> Option<&'static Kernels> {
@@ -72,7 +73,14 @@ static KERNELS: Kernels = Kernels {
                                                    eps: f32,
                                                    out: &mut [f32]|),
     quantize: recompiled!(quantize::blocks, |x: &[f32], out: &mut QuantizedMut<'_>|),
+    quantize_asymmetric: recompiled!(quantize::asymmetric, |x: &[f32],
+                                                            out: &mut AsymmetricMut<'_>|),
     integer: integer_table!(tiles),
+    asymmetric: AsymmetricDots {
+        one: asymmetric::q8_0,
+        two: asymmetric::q8_0,
+        four: asymmetric::q8_0,
+    },
     decode_tile: tile_decode::decode,
     floats: by_positions!(tile_floats::floats),
     plain_dot: tile_floats::plain_dot,

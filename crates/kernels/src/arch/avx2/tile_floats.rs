@@ -112,8 +112,10 @@ fn chains<const C: usize, const AHEAD: usize, const T: usize, const N: usize, W>
 ) -> usize {
     while at + CHAIN * C <= weights[0].len() {
         let mut acc = [[[_mm256_setzero_ps(); N]; T]; C];
-        let rows: [[&[W; CHAIN]; T]; C] = std::array::from_fn(|c| std::array::from_fn(|t| cut(weights[t], at + CHAIN * c)));
-        let inputs: [[&[f32; CHAIN]; N]; C] = std::array::from_fn(|c| std::array::from_fn(|p| cut(x[p], at + CHAIN * c)));
+        let rows: [[&[W; CHAIN]; T]; C] =
+            std::array::from_fn(|c| std::array::from_fn(|t| cut(weights[t], at + CHAIN * c)));
+        let inputs: [[&[f32; CHAIN]; N]; C] =
+            std::array::from_fn(|c| std::array::from_fn(|p| cut(x[p], at + CHAIN * c)));
         for i in 0..CHAIN {
             if AHEAD > 0 {
                 for weights in weights {

@@ -3,13 +3,14 @@
 //! These functions run on any machine.  The bodies that other instruction sets reuse, compiled
 //! with their registers, are `inline(always)` for that purpose.
 
+mod asymmetric;
 pub(crate) mod decode;
 pub(crate) mod float;
 pub(crate) mod quantize;
 pub(crate) mod read;
 pub(crate) mod tiles;
 
-use super::{Isa, Kernels, by_positions, integer_table, tile_dots};
+use super::{AsymmetricDots, Isa, Kernels, by_positions, integer_table, tile_dots};
 
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
@@ -23,7 +24,13 @@ pub(crate) static KERNELS: Kernels = Kernels {
     scale: |x, weight, scale, out| float::scale(x, weight, scale, out),
     layer_norm: |x, weight, bias, eps, out| float::layer_norm(x, weight, bias, eps, out),
     quantize: |x, out| quantize::blocks(x, out),
+    quantize_asymmetric: |x, out| quantize::asymmetric(x, out),
     integer: integer_table!(tiles),
+    asymmetric: AsymmetricDots {
+        one: asymmetric::q8_0,
+        two: asymmetric::q8_0,
+        four: asymmetric::q8_0,
+    },
     decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
     floats: by_positions!(tiles::floats),
     plain_dot: tiles::plain_dot,
