@@ -62,22 +62,38 @@ pub(crate) enum ProfileArg {
     Exact,
     /// Activations in int8 blocks where the stored type has an integer kernel
     Fast,
+    /// As `fast`, with asymmetric int8 blocks of 16 for Q8_0 matrices
+    Asym16,
 }
 
 /// The arithmetic of commands whose numbers are looked at.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExactByDefault {
-    /// Arithmetic of the run; printed with the result
-    #[arg(long, value_enum, default_value_t = ProfileArg::Exact)]
-    pub(crate) profile: ProfileArg,
+    /// Arithmetic of the run, `exact` where neither this nor LARQL_CPU_ARITHMETIC says otherwise; printed with the result
+    #[arg(long, value_enum)]
+    profile: Option<ProfileArg>,
+}
+
+impl ExactByDefault {
+    /// The option, what the environment asks for, or the default.
+    pub(crate) fn profile(&self, of_environment: Option<ProfileArg>) -> ProfileArg {
+        self.profile.or(of_environment).unwrap_or(ProfileArg::Exact)
+    }
 }
 
 /// The arithmetic of commands that make text.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FastByDefault {
-    /// Arithmetic of the run; printed with the result
-    #[arg(long, value_enum, default_value_t = ProfileArg::Fast)]
-    pub(crate) profile: ProfileArg,
+    /// Arithmetic of the run, `fast` where neither this nor LARQL_CPU_ARITHMETIC says otherwise; printed with the result
+    #[arg(long, value_enum)]
+    profile: Option<ProfileArg>,
+}
+
+impl FastByDefault {
+    /// The option, what the environment asks for, or the default.
+    pub(crate) fn profile(&self, of_environment: Option<ProfileArg>) -> ProfileArg {
+        self.profile.or(of_environment).unwrap_or(ProfileArg::Fast)
+    }
 }
 
 /// The commands.

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use clap::ValueEnum;
 use larql_db::Database;
 use larql_engine::{Profile, Runtime};
 use larql_kernels::Team;
@@ -35,17 +36,20 @@ pub(crate) struct Context {
     pub(crate) interrupts: Interrupts,
     /// Threads that compute.
     pub(crate) threads: NonZeroUsize,
+    /// Arithmetic of runs that name none.
+    pub(crate) profile: Option<ProfileArg>,
 }
 
 impl Context {
     /// Resolves the options that every command takes.
     ///
     /// # Errors
-    /// If a number of threads makes no sense, or Ctrl-C cannot be taken over.
+    /// If a number of threads or a name of an arithmetic makes no sense, or Ctrl-C cannot be taken over.
     pub(crate) fn new(global: &GlobalArgs, env: Environment) -> Result<Self, CliError> {
         Ok(Self {
             printer: Printer::new(global.format, global.quiet),
             threads: threads(global.threads, env.threads.as_deref())?,
+            profile: profile(env.arithmetic.as_deref())?,
             interrupts: Interrupts::install()?,
             env,
         })
@@ -110,7 +114,24 @@ pub(crate) fn engine_profile(profile: ProfileArg) -> Profile {
     match profile {
         ProfileArg::Exact => Profile::Exact,
         ProfileArg::Fast => Profile::Fast,
+        ProfileArg::Asym16 => Profile::Asym16,
     }
+}
+
+/// The arithmetic that the environment asks for.
+fn profile(variable: Option<&OsStr>) -> Result<Option<ProfileArg>, CliError> {
+    let Some(got) = variable else {
+        return Ok(None);
+    };
+    let got = got.to_string_lossy();
+    ProfileArg::from_str(got.trim(), false)
+        .map(Some)
+        .map_err(|_| {
+            CliError::request(
+                "profile",
+                format!("LARQL_CPU_ARITHMETIC is `{got}`, expected exact, fast or asym16"),
+            )
+        })
 }
 
 fn threads(option: Option<usize>, variable: Option<&OsStr>) -> Result<NonZeroUsize, CliError> {

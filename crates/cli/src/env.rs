@@ -10,6 +10,8 @@ use larql_hub::Token;
 
 /// Threads when `--threads` is absent.
 const THREADS: &str = "LARQL_THREADS";
+/// Arithmetic when `--profile` is absent.
+const CPU_ARITHMETIC: &str = "LARQL_CPU_ARITHMETIC";
 /// Where `repl` keeps its history.
 const HISTORY: &str = "LARQL_HISTORY";
 /// The folder that `SHOW MODELS` lists.
@@ -44,6 +46,10 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     (
         THREADS,
         "Threads that compute, when `--threads` is absent; 0 is what the process may use",
+    ),
+    (
+        CPU_ARITHMETIC,
+        "Arithmetic of runs, when `--profile` is absent: `exact`, `fast` or `asym16`; every command has its own when both are",
     ),
     (
         HISTORY,
@@ -99,6 +105,8 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
 pub(crate) struct Environment {
     /// `LARQL_THREADS` as written, to be checked where it is used.
     pub(crate) threads: Option<OsString>,
+    /// `LARQL_CPU_ARITHMETIC` as written, to be checked where it is used.
+    pub(crate) arithmetic: Option<OsString>,
     /// The history file, if one is to be kept.
     pub(crate) history: Option<PathBuf>,
     /// The folder of `SHOW MODELS`.
@@ -147,6 +155,7 @@ impl Environment {
         };
         Self {
             threads: filled(THREADS),
+            arithmetic: filled(CPU_ARITHMETIC),
             history,
             models_dir: filled(MODELS).map(PathBuf::from),
             no_color: filled(NO_COLOR).is_some(),

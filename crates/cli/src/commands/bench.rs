@@ -16,7 +16,7 @@ use crate::table::size;
 /// If the model cannot run so many tokens.
 pub(crate) fn bench(context: &Context, args: &BenchArgs) -> Result<Outcome, CliError> {
     let db = context.open(&args.model)?;
-    let mut runtime = context.runtime(args.arithmetic.profile);
+    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
     let options = BenchOptions {
         prompt_tokens: args.pp,
         decode_tokens: args.tg,

@@ -77,7 +77,7 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
     let mut conversation = Conversation {
         db: &db,
         template,
-        runtime: context.runtime(args.arithmetic.profile),
+        runtime: context.runtime(args.arithmetic.profile(context.profile)),
         speculator: speculator(&db, draft.as_ref(), &args.speculation)?,
         options,
         messages: Vec::new(),

@@ -115,7 +115,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
         format!("larql extract {NAME} -o {shown}"),
         extract::rows(&accounting),
     )?;
-    let mut session = query::session(context, args.arithmetic.profile);
+    let mut session = query::session(context, args.arithmetic.profile(context.profile));
     query::open(context, &mut session, &vindex)?;
     let db = session.database().expect("it was opened just now");
     tour.step(

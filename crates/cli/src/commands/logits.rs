@@ -35,7 +35,7 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt_ids = encode_prompt(tokenizer, &args.prompt)?;
-    let mut runtime = context.runtime(args.arithmetic.profile);
+    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
     let mut state = SequenceState::with_length(db.spec(), prompt_ids.len());
     let work = context.interrupts.work();
     let logits = prefill(&db, &mut runtime, &mut state, &prompt_ids)?;

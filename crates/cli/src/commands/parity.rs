@@ -24,7 +24,7 @@ struct Wire<'a> {
 pub(crate) fn parity(context: &Context, args: &ParityArgs) -> Result<Outcome, CliError> {
     let db = context.open(&args.checkpoint)?;
     let golden = Golden::open(&args.golden)?;
-    let mut runtime = context.runtime(args.arithmetic.profile);
+    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
     let work = context.interrupts.work();
     let report = compare(db.model()?, &mut runtime, &golden)?;
     drop(work);

@@ -56,7 +56,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
     let tiles = db.model()?.tile_place();
     let draft = draft_model(context, &args.speculation)?;
     let mut speculator = speculator(&db, draft.as_ref(), &args.speculation)?;
-    let mut runtime = context.runtime(args.arithmetic.profile);
+    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
     let mut state = SequenceState::with_length(db.spec(), prompt.len() + options.max_tokens);
     let mut streamed = Streamed::new(&context.printer);
     let work = context.interrupts.work();

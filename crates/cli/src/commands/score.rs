@@ -43,7 +43,7 @@ pub(crate) fn score(context: &Context, args: &ScoreArgs) -> Result<Outcome, CliE
     let text = text(args)?;
     let db = context.open(&args.model)?;
     context.tokenizer(&db)?;
-    let profile = args.arithmetic.profile;
+    let profile = args.arithmetic.profile(context.profile);
     let (other, reference_profile) = match args.against.as_deref().map(Against::parse) {
         None => (None, None),
         Some(Against::Profile(profile)) => (None, Some(profile)),

@@ -33,15 +33,15 @@ fn files() -> Files {
 }
 
 /// The model in a type on which `fast` differs from `exact`.
-fn quantized(files: &Files) -> String {
+fn quantized(files: &Files, to: &str) -> String {
     let small = files
         .dir
         .path()
-        .join("small.gguf")
+        .join(format!("{to}.gguf"))
         .to_str()
         .unwrap()
         .to_owned();
-    let made = larql(["quantize", model(), "q4_0", "-o", &small, "--quiet"]).run();
+    let made = larql(["quantize", model(), to, "-o", &small, "--quiet"]).run();
     assert_eq!(made.code, 0, "{made:?}");
     small
 }
@@ -98,7 +98,7 @@ fn every_option_changes_something() {
             .unwrap()
     };
     let of_whole = whole["bits"].as_f64().unwrap();
-    let small = quantized(&files);
+    let small = quantized(&files, "q4_0");
     assert_ne!(
         scored(&small, &files.text, &["--profile", "fast"])["bits"],
         scored(&small, &files.text, &["--profile", "exact"])["bits"]
@@ -126,7 +126,7 @@ fn every_option_changes_something() {
 #[test]
 fn against_a_profile_or_a_model() {
     let files = files();
-    let small = quantized(&files);
+    let small = quantized(&files, "q4_0");
     let fast = scored(
         &small,
         &files.text,
@@ -158,7 +158,7 @@ fn against_a_profile_or_a_model() {
         (&json!(0.0), &json!(0))
     );
     let lossy = scored(&small, &files.text, &["--against", model()]);
-    assert_eq!(lossy["model"], "small.gguf");
+    assert_eq!(lossy["model"], "q4_0.gguf");
     assert_eq!(lossy["against"]["model"], itself["model"]);
     assert_eq!(lossy["bits_per_token"], exact["bits_per_token"]);
     assert_eq!(lossy["against"]["bits_per_token"], itself["bits_per_token"]);
@@ -308,4 +308,40 @@ fn what_cannot_be_scored_is_refused_with_a_kind() {
     }
     let csv = larql(args(model(), text, &["--format", "csv"])).run();
     assert_eq!((csv.code, csv.stdout.as_str()), (1, ""));
+}
+
+#[test]
+fn the_arithmetic_comes_from_the_option_or_the_environment() {
+    let files = files();
+    let small = quantized(&files, "q8_0");
+    let with = |extra: &[&str], variable: Option<&str>| {
+        let command = args(
+            &small,
+            &files.text,
+            &[extra, &["--format", "json"]].concat(),
+        );
+        let mut command = larql(command);
+        if let Some(variable) = variable {
+            command = command.env("LARQL_CPU_ARITHMETIC", variable);
+        }
+        let report = command.json();
+        (report["profile"].clone(), report["bits"].clone())
+    };
+    let [exact, fast, asym16] =
+        ["exact", "fast", "asym16"].map(|profile| with(&["--profile", profile], None));
+    assert_eq!(asym16.0, "asym16");
+    assert!(asym16.1 != fast.1 && asym16.1 != exact.1, "{asym16:?}");
+    assert_eq!(with(&[], None), exact);
+    assert_eq!(with(&[], Some(" asym16")), asym16);
+    assert_eq!(with(&["--profile", "fast"], Some("asym16")), fast);
+    let wrong = larql(args(&small, &files.text, &[]))
+        .env("LARQL_CPU_ARITHMETIC", "int3")
+        .run();
+    assert_eq!(
+        (wrong.code, wrong.stderr.as_str()),
+        (
+            1,
+            "error: LARQL_CPU_ARITHMETIC is `int3`, expected exact, fast or asym16\n"
+        )
+    );
 }

@@ -12,8 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Variables that would change what is tested.
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
     "LARQL_THREADS",
+    "LARQL_CPU_ARITHMETIC",
     "LARQL_HISTORY",
     "LARQL_MODELS",
     "NO_COLOR",
