@@ -1,10 +1,6 @@
 //! Dots of Q8_0 tiles with activations in asymmetric blocks of 16; the scalar function of the same name says in which order.
 
 #![expect(
-    clippy::needless_range_loop,
-    reason = "a position indexes several arrays at once"
-)]
-#![expect(
     unsafe_code,
     reason = "calls functions that are compiled for CPU features checked at run time"
 )]
