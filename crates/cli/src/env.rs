@@ -266,6 +266,7 @@ mod tests {
         let mut names: Vec<&str> = VARIABLES.iter().map(|(name, _)| *name).collect();
         let all = [
             THREADS,
+            CPU_ARITHMETIC,
             HISTORY,
             MODELS,
             NO_COLOR,

@@ -1,7 +1,8 @@
 //! Ctrl-C: ends the work in hand, or the program if there is none.
 //!
 //! The first press raises the [`Interrupt`] that the engine looks at; a second one within two seconds ends the program,
-//! for work that does not listen. Without work in hand the first press ends it at once.
+//! for work that does not listen. Work that does gets the time to remove the files it has begun: the second press waits
+//! for it, and not for long. Without work in hand the first press ends the program at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,15 @@ pub(crate) fn outlive_file_size_limit() {}
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// Two presses closer than this mean that the first was not enough.
 const IMPATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a second press waits for work that is ending. Looks at the flag are milliseconds apart, but the system may
+/// hold a write for longer.
+const GRACE: Duration = Duration::from_secs(2);
+/// Time between two looks at whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a second press after the end of the work leaves the program to itself.
+const LINGER: Duration = Duration::from_millis(200);
 
 /// The handler's end of the story that commands hold.
 #[derive(Debug, Clone)]
@@ -58,8 +68,21 @@ impl Interrupts {
         ctrlc::set_handler(move || {
             let now = Instant::now();
             let again = last.is_some_and(|last| now.duration_since(last) < IMPATIENCE);
-            if again || !working.load(Ordering::SeqCst) {
-                std::process::exit(EXIT_INTERRUPTED.into());
+            match (again, working.load(Ordering::SeqCst)) {
+                (false, true) => {}
+                (false, false) => std::process::exit(EXIT_INTERRUPTED.into()),
+                (true, true) => {
+                    if ends_within(&working, GRACE) {
+                        // The first press was enough, and what began the work tells the end of it.
+                        return;
+                    }
+                    std::process::exit(EXIT_INTERRUPTED.into());
+                }
+                (true, false) => {
+                    // A command whose work has just ended removes its temporary folders and ends by itself.
+                    std::thread::sleep(LINGER);
+                    std::process::exit(EXIT_INTERRUPTED.into());
+                }
             }
             last = Some(now);
             flag.raise();
@@ -86,8 +109,38 @@ impl Interrupts {
     }
 }
 
+/// Whether the work ends in this time.
+fn ends_within(working: &AtomicBool, time: Duration) -> bool {
+    let begin = Instant::now();
+    while working.load(Ordering::SeqCst) {
+        if begin.elapsed() >= time {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
 impl Drop for Work<'_> {
     fn drop(&mut self) {
         self.interrupts.working.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_press_waits_for_work_that_ends_and_for_no_other() {
+        let working = Arc::new(AtomicBool::new(true));
+        assert!(!ends_within(&working, Duration::from_millis(20)));
+        let ending = Arc::clone(&working);
+        let work = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(40));
+            ending.store(false, Ordering::SeqCst);
+        });
+        assert!(ends_within(&working, Duration::from_secs(60)));
+        work.join().unwrap();
     }
 }

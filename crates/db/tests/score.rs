@@ -151,8 +151,8 @@ fn copied(mix: Option<&str>) -> (TempDir, Database) {
 }
 
 fn without_bos() -> (TempDir, Database) {
-    retold("tokenizer_config.json", |config| {
-        config["add_bos_token"] = Value::Bool(false);
+    retold("tokenizer.json", |tokenizer| {
+        tokenizer["post_processor"] = Value::Null;
     })
 }
 

@@ -187,7 +187,10 @@ mod tests {
     fn mapping_a_directory_an_absent_file_and_an_empty_file() {
         let dir = tempfile::tempdir().unwrap();
         let found = Bytes::map_file(dir.path()).unwrap_err().to_string();
-        assert_eq!(found, format!("{}: not a file", dir.path().display()));
+        assert_eq!(
+            found,
+            format!("{}: not a regular file", dir.path().display())
+        );
         let absent = dir.path().join("a b\n");
         let found = Bytes::map_file(&absent).unwrap_err();
         assert_eq!(

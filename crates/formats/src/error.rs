@@ -29,7 +29,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("{path}: not a file")]
+    #[error("{path}: not a regular file")]
     NotAFile { path: PathBuf },
     #[error(
         "{path}: the file ends inside {what}: {needed} bytes needed at offset {offset}, {available} left"
@@ -271,6 +271,19 @@ pub enum Error {
     MissingTensors {
         path: PathBuf,
         tensors: Vec<(String, String)>,
+    },
+    /// All tensors, as `(tensor, shard)`, that shards have and the index does not name.
+    #[error("{path}: {} tensors of the shards are not in the index: {}", tensors.len(), list(tensors))]
+    UnlistedTensors {
+        path: PathBuf,
+        tensors: Vec<(String, String)>,
+    },
+    /// A tensor in two shards, of which readers would take one or the other.
+    #[error("{path}: tensor `{tensor}` is in two shards, {} and {}", shards[0], shards[1])]
+    TensorInTwoShards {
+        path: PathBuf,
+        tensor: String,
+        shards: Box<[String; 2]>,
     },
 
     #[error("tensor `{tensor}`: {container} cannot hold type {dtype}")]

@@ -94,7 +94,7 @@ mod tests {
             out.write_all(&[9; 3 << 20]).unwrap();
             Err(Error::NotAFile { path: "x".into() })
         });
-        assert_eq!(failed.unwrap_err().to_string(), "x: not a file");
+        assert_eq!(failed.unwrap_err().to_string(), "x: not a regular file");
         let panicked = std::panic::catch_unwind(|| {
             publish::<Error>(&path, |_| panic!("writer died")).unwrap();
         });

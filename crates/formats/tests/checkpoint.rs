@@ -31,10 +31,14 @@ fn open_error(path: &Path) -> String {
     support::chain(&error)
 }
 
+/// Every tensor of [`with_index`] where it is.
+const ALL: &str =
+    r#"{"c":"s2.safetensors","e":"s2.safetensors","a":"s1.safetensors","b":"s1.safetensors"}"#;
+
 fn with_index(weight_map: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "s1.safetensors", &["a", "b"], 10);
-    write(dir.path(), "s2.safetensors", &["c", "b"], 100);
+    write(dir.path(), "s2.safetensors", &["c", "e"], 100);
     fs::write(
         dir.path().join(INDEX),
         format!(r#"{{"metadata":{{"total_size":9}},"weight_map":{weight_map}}}"#),
@@ -45,21 +49,49 @@ fn with_index(weight_map: &str) -> tempfile::TempDir {
 
 #[test]
 fn shards_are_opened_by_their_index() {
-    let dir = with_index(r#"{"c":"s2.safetensors","a":"s1.safetensors","b":"s1.safetensors"}"#);
+    let dir = with_index(ALL);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
     let names: Vec<_> = checkpoint.tensors().iter().map(|t| &*t.name).collect();
-    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(names, ["a", "b", "c", "e"]);
     assert_eq!(&*checkpoint.data("b").unwrap(), [13, 14, 15]);
     assert_eq!(&*checkpoint.data("c").unwrap(), [100, 101, 102]);
     assert_eq!(checkpoint.metadata()["format"], "pt");
     let second = dir.path().join("s2.safetensors");
-    assert_eq!(checkpoint.unlisted(), [("b".to_owned(), second.clone())]);
     assert_eq!(checkpoint.paths()[1], second);
     assert_eq!(checkpoint.tensor("c").unwrap().shape, [3]);
     assert_eq!(
         checkpoint.data("d").unwrap_err().to_string(),
         format!("{}: no tensor `d`", dir.path().display())
     );
+}
+
+#[test]
+fn a_tensor_that_the_index_does_not_name_is_refused_with_its_shard() {
+    let dir = with_index(r#"{"c":"s2.safetensors","a":"s1.safetensors"}"#);
+    assert_eq!(
+        open_error(dir.path()),
+        format!(
+            "{}: 2 tensors of the shards are not in the index: `b` (s1.safetensors), `e` (s2.safetensors)",
+            dir.path().join(INDEX).display()
+        )
+    );
+}
+
+#[test]
+fn a_tensor_in_two_shards_is_refused_whichever_of_them_the_index_names() {
+    for named in ["s1.safetensors", "s2.safetensors"] {
+        let dir = with_index(&ALL.replace(r#""b":"s1.safetensors""#, &format!(r#""b":"{named}""#)));
+        write(dir.path(), "s2.safetensors", &["c", "b", "e"], 100);
+        let other = ["s1.safetensors", "s2.safetensors"].into_iter();
+        let other = other.filter(|shard| *shard != named).collect::<String>();
+        assert_eq!(
+            open_error(dir.path()),
+            format!(
+                "{}: tensor `b` is in two shards, {named} and {other}",
+                dir.path().join(INDEX).display()
+            )
+        );
+    }
 }
 
 #[test]
@@ -143,7 +175,6 @@ fn one_file_is_found_and_two_are_ambiguous() {
     let file = dir.path().join("adapter.safetensors");
     let found = Checkpoint::open(&file).unwrap();
     assert_eq!(&*found.data("a").unwrap(), [2, 3, 4]);
-    assert!(found.unlisted().is_empty());
 
     fs::write(dir.path().join(INDEX), "{}").unwrap();
     assert_eq!(
@@ -154,14 +185,14 @@ fn one_file_is_found_and_two_are_ambiguous() {
 
 #[test]
 fn a_damaged_shard_is_named() {
-    let dir = with_index(r#"{"a":"s1.safetensors","c":"s2.safetensors"}"#);
+    let dir = with_index(ALL);
     let path = dir.path().join("s2.safetensors");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let message = open_error(dir.path());
     assert!(
         message.starts_with(&format!(
-            "{}: tensor `b` lies outside the file: offset 3",
+            "{}: tensor `e` lies outside the file: offset 3",
             path.display()
         )),
         "{message}"

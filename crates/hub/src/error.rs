@@ -156,10 +156,12 @@ pub enum HubError {
         got: u64,
     },
     /// Other bytes than announced.
-    #[error("{file}: SHA-256 is {got}, expected {expected}; nothing of it was kept")]
+    #[error("{file}: {hash} is {got}, expected {expected}; nothing of it was kept")]
     WrongHash {
         /// The file.
         file: String,
+        /// Which hash the hub announces.
+        hash: &'static str,
         /// As announced.
         expected: String,
         /// Of what was received.

@@ -9,14 +9,13 @@ use ureq::http::StatusCode;
 
 use crate::cache::{io_error, make_folder};
 use crate::client::{Failure, Reply, Span, bad_reply};
+use crate::content_hash::ContentHash;
 use crate::error::HubError;
 use crate::gguf::{Walk, walk};
 use crate::hub::ProgressFn;
-use crate::select::{CONFIG, INDEX, Selection};
-use crate::transfer::{Meter, Route, content_range, number, retrying};
+use crate::select::{CONFIG, CONFIG_BYTES_MAX, INDEX, Selection};
+use crate::transfer::{Meter, Route, check_size, content_range, etag, number, retrying};
 
-/// Largest `config.json`.
-const CONFIG_BYTES_MAX: u64 = 16 << 20;
 /// Largest header of a safetensors file, as its specification says.
 const SAFETENSORS_HEADER_MAX: u64 = 100_000_000;
 /// Largest header of a GGUF; vocabularies of 262,144 tokens take 10 MB.
@@ -192,8 +191,29 @@ pub(crate) fn whole(
     let mut meter = Meter::new(progress, 0);
     retrying(route.retry_pause, &mut || meter.show(file, 0), || {
         let reply = route.client.get(&url, Span::Whole, route.about(file))?;
-        read_body(reply, file, limit)
+        let etag = etag(&reply.hub);
+        let bytes = read_body(reply, file, limit)?;
+        check_content(file, etag.as_deref(), &bytes)?;
+        Ok(bytes)
     })
+}
+
+/// Compares a whole file with what its tag announces.
+fn check_content(file: &str, etag: Option<&str>, bytes: &[u8]) -> Result<(), HubError> {
+    let Some(etag) = etag else {
+        return Ok(());
+    };
+    let mut hash = ContentHash::of(etag, bytes.len() as u64);
+    hash.update(bytes);
+    match hash.digits() {
+        Some(got) if got != etag => Err(HubError::WrongHash {
+            file: file.to_owned(),
+            hash: hash.name(),
+            expected: etag.to_owned(),
+            got,
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The body of a reply, which must not be longer than `limit`.
@@ -237,7 +257,9 @@ fn piece(
     retrying(route.retry_pause, &mut || meter.show(file, 0), || {
         let span = Span::Part { start, len };
         let reply = route.client.get(&url, span, route.about(file))?;
-        read_piece(reply, start, len)
+        let piece = read_piece(reply, start, len)?;
+        check_size(file, piece.total)?;
+        Ok(piece)
     })
 }
 

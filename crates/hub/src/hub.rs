@@ -14,13 +14,11 @@ use crate::error::HubError;
 use crate::headers;
 use crate::names::{is_commit, is_safe_file};
 use crate::reference::ModelRef;
-use crate::select::{CONFIG, INDEX, Selection, select};
+use crate::select::{CONFIG, INDEX, INDEX_BYTES_MAX, Selection, select};
 use crate::transfer::{Meter, Route, retrying};
 
 /// Largest list of files; repositories of 100,000 files stay below it.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
-/// Largest index of safetensors, as for the header of one of them.
-pub(crate) const INDEX_BYTES_MAX: u64 = 100_000_000;
 /// Folders below a snapshot that a cached file may lie in.
 const DEPTH_MAX: usize = 8;
 

@@ -23,6 +23,7 @@
 mod cache;
 mod client;
 mod config;
+mod content_hash;
 mod error;
 mod gguf;
 mod headers;

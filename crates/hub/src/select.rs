@@ -28,6 +28,15 @@ const COMPANIONS: &[&str] = &[
 /// Most shards of a split GGUF; the number has five digits, and more than these would be a mistake.
 const SHARDS_MAX: u32 = 10_000;
 
+/// Largest `config.json`.
+pub(crate) const CONFIG_BYTES_MAX: u64 = 16 << 20;
+/// Largest index of safetensors, as for the header of one of them.
+pub(crate) const INDEX_BYTES_MAX: u64 = 100_000_000;
+/// Largest of the other files beside the weights: what a reader of them takes. Tokenizers come near 64 MiB.
+const COMPANION_BYTES_MAX: u64 = 256 << 20;
+/// Largest file of weights: 4 TiB, a hundred times what the hub takes.
+const WEIGHTS_BYTES_MAX: u64 = 1 << 42;
+
 /// The files of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selection {
@@ -55,6 +64,17 @@ impl Selection {
             Self::Gguf(files) => (&[], files),
         };
         small.iter().chain(weights).map(String::as_str)
+    }
+}
+
+/// The largest length that a file of this name may have.
+pub(crate) fn bytes_max(file: &str) -> u64 {
+    let has_end = |end: &str| file.to_ascii_lowercase().ends_with(end);
+    match file {
+        CONFIG => CONFIG_BYTES_MAX,
+        INDEX => INDEX_BYTES_MAX,
+        _ if has_end(".safetensors") || has_end(".gguf") => WEIGHTS_BYTES_MAX,
+        _ => COMPANION_BYTES_MAX,
     }
 }
 

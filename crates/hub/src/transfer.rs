@@ -7,14 +7,15 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use ureq::http::{HeaderMap, StatusCode, header};
 
 use crate::cache::{RepoCache, io_error, make_folder};
 use crate::client::{Client, Failure, Reply, Span, Subject, bad_reply};
+use crate::content_hash::ContentHash;
 use crate::error::HubError;
 use crate::hub::{Progress, ProgressFn};
-use crate::names::{is_lower_hex, is_safe_etag};
+use crate::names::is_safe_etag;
+use crate::select::bytes_max;
 
 /// Tries in a row without progress before a transfer is given up.
 pub(crate) const ATTEMPTS_MAX: u32 = 6;
@@ -28,8 +29,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const PAUSE_PIECE: Duration = Duration::from_millis(50);
 /// Bytes between two looks at progress and interruption.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Digits of a SHA-256; other tags are no hashes of the content alone.
-const SHA256_DIGITS: usize = 64;
 
 /// What the hub says about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +42,9 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// The SHA-256 of the content, where the hub announces it.
-    fn sha256(&self) -> Option<&str> {
-        (self.etag.len() == SHA256_DIGITS && is_lower_hex(&self.etag)).then_some(self.etag.as_str())
+    /// The hash of nothing yet, of the kind that the hub announces.
+    fn hash(&self) -> ContentHash {
+        ContentHash::of(&self.etag, self.size)
     }
 }
 
@@ -138,10 +137,12 @@ impl<'a> Route<'a> {
         let etag = etag(&reply.hub).ok_or_else(|| bad_reply(&url, "no usable entity tag"))?;
         let linked = number(&reply.hub, "x-linked-size");
         let size = linked.or_else(|| number(&reply.hub, "content-length"));
+        let size = size.ok_or_else(|| bad_reply(&url, "no size"))?;
+        check_size(file, size)?;
         Ok(Remote {
             file: file.to_owned(),
             etag,
-            size: size.ok_or_else(|| bad_reply(&url, "no size"))?,
+            size,
         })
     }
 
@@ -171,7 +172,7 @@ impl<'a> Route<'a> {
     fn transfer(&self, remote: &Remote, meter: &mut Meter<'_>) -> Result<bool, HubError> {
         let partial = self.cache.partial(&remote.etag);
         make_folder(partial.parent().expect("a partial file lies in `blobs`"))?;
-        if remote.sha256().is_none() && partial.exists() {
+        if matches!(remote.hash(), ContentHash::Unknown) && partial.exists() {
             // Nothing could tell whether what an earlier run left is the start of this file.
             fs::remove_file(&partial).map_err(io_error(&partial, "remove it"))?;
         }
@@ -250,7 +251,7 @@ struct Sink<'a> {
     path: &'a Path,
     file: File,
     len: u64,
-    hash: Sha256,
+    hash: ContentHash,
 }
 
 impl<'a> Sink<'a> {
@@ -265,7 +266,7 @@ impl<'a> Sink<'a> {
             .open(path)
             .map_err(failed("open it"))?;
         let mut sink_len = 0;
-        let mut hash = Sha256::new();
+        let mut hash = remote.hash();
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let n = file.read(&mut chunk).map_err(failed("read it"))?;
@@ -283,18 +284,18 @@ impl<'a> Sink<'a> {
             hash,
         };
         if sink.len > remote.size {
-            sink.restart()?;
+            sink.restart(remote)?;
         }
         Ok(sink)
     }
 
-    fn restart(&mut self) -> Result<(), HubError> {
+    fn restart(&mut self, remote: &Remote) -> Result<(), HubError> {
         self.file
             .set_len(0)
             .and_then(|()| self.file.seek(SeekFrom::Start(0)))
             .map_err(io_error(self.path, "empty it"))?;
         self.len = 0;
-        self.hash = Sha256::new();
+        self.hash = remote.hash();
         Ok(())
     }
 
@@ -303,14 +304,14 @@ impl<'a> Sink<'a> {
         let status = reply.response.status();
         let headers = reply.response.headers();
         if status == StatusCode::RANGE_NOT_SATISFIABLE {
-            self.restart()?;
+            self.restart(remote)?;
             let reason = "the hub has no such range".to_owned();
             return Ok(Some(Tried::Broken { gained: 0, reason }));
         }
         if status == StatusCode::PARTIAL_CONTENT {
             let range = content_range(headers);
             if range.is_none_or(|(start, _)| start != self.len) {
-                self.restart()?;
+                self.restart(remote)?;
                 let reason = "the hub sent another range".to_owned();
                 return Ok(Some(Tried::Broken { gained: 0, reason }));
             }
@@ -321,7 +322,7 @@ impl<'a> Sink<'a> {
         }
         if self.len > 0 {
             // The whole file comes, although a part was asked for.
-            self.restart()?;
+            self.restart(remote)?;
         }
         match number(headers, "content-length") {
             Some(total) if total != remote.size => Err(self.wrong_size(remote, total)),
@@ -370,20 +371,18 @@ impl<'a> Sink<'a> {
 
     /// Compares a whole file with what was announced; one that is wrong does not stay.
     fn check(self, remote: &Remote, is_resumed: bool) -> Result<Tried, HubError> {
-        let Some(expected) = remote.sha256() else {
-            return self.keep();
+        let got = match self.hash.digits() {
+            Some(got) if got != remote.etag => got,
+            Some(_) | None => return self.keep(),
         };
-        let got = hex(&self.hash.clone().finalize());
-        if got == expected {
-            return self.keep();
-        }
         fs::remove_file(self.path).map_err(io_error(self.path, "remove it"))?;
         if is_resumed {
             return Ok(Tried::Stale);
         }
         Err(HubError::WrongHash {
             file: remote.file.clone(),
-            expected: expected.to_owned(),
+            hash: self.hash.name(),
+            expected: remote.etag.clone(),
             got,
         })
     }
@@ -458,6 +457,19 @@ pub(crate) fn etag(headers: &HeaderMap) -> Option<String> {
     is_safe_etag(tag).then(|| tag.to_owned())
 }
 
+/// Refuses a length that no such file has, before anything of it is asked for.
+pub(crate) fn check_size(file: &str, size: u64) -> Result<(), HubError> {
+    let limit = bytes_max(file);
+    if size > limit {
+        return Err(HubError::TooLarge {
+            what: format!("{file}: announced length"),
+            got: size,
+            limit,
+        });
+    }
+    Ok(())
+}
+
 /// A header that is a number.
 pub(crate) fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
@@ -472,10 +484,6 @@ pub(crate) fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
         "*" => Some((start, None)),
         total => Some((start, Some(total.parse().ok()?))),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -513,12 +521,5 @@ mod tests {
         assert_eq!(of("bytes 7-99/*"), Some((7, None)));
         assert_eq!(of("bytes */100"), None);
         assert_eq!(of("7-99/100"), None);
-    }
-
-    #[test]
-    fn the_digits_of_a_known_hash() {
-        let digits = hex(&Sha256::digest(b"abc"));
-        assert_eq!(&digits[..16], "ba7816bf8f01cfea");
-        assert_eq!(digits.len(), SHA256_DIGITS);
     }
 }

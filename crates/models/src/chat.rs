@@ -21,9 +21,10 @@ use crate::tokenizer::{Bos, EncodeSpecial, Tokenizer, TokenizerError};
 mod clock;
 mod json;
 mod python;
+mod stack;
 
-/// The longest template in use has 20 kB.
-const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+/// The longest template in use has 20 kB; [`stack`] has to have room for one that is a single chain of operators.
+const MAX_TEMPLATE_BYTES: usize = 1 << 17;
 
 /// Template instructions per rendering; a conversation of 10,000 messages needs about a million.
 const MAX_INSTRUCTIONS: u64 = 4_000_000;
@@ -66,7 +67,7 @@ pub enum ChatError {
     },
     /// The template is not valid Jinja, or uses what we do not know.
     #[error("the chat template cannot be compiled")]
-    Syntax(#[source] minijinja::Error),
+    Syntax(#[source] TemplateError),
     /// The template refused the conversation; the message is its own.
     #[error("{message}")]
     Raised {
@@ -75,7 +76,10 @@ pub enum ChatError {
     },
     /// The template failed.
     #[error("the chat template failed")]
-    Render(#[source] minijinja::Error),
+    Render(#[source] TemplateError),
+    /// There is no memory for the stack on which templates run.
+    #[error("the chat template cannot be given a stack")]
+    Stack(#[source] std::io::Error),
     /// A role that is not a word.
     #[error(
         "message {index}: role `{role}` must be 1 to {MAX_ROLE_BYTES} letters, digits, `_` or `-`"
@@ -107,6 +111,11 @@ pub enum ChatError {
     Tokenizer(#[from] TokenizerError),
 }
 
+/// What the template engine says of a template. Its text may quote the template, so control characters are escaped.
+#[derive(Debug, Error)]
+#[error("{}", printable(&chain(.0)))]
+pub struct TemplateError(minijinja::Error);
+
 /// A compiled chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -129,23 +138,9 @@ impl ChatTemplate {
         if source.len() > MAX_TEMPLATE_BYTES {
             return Err(ChatError::TooLong { got: source.len() });
         }
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .map_err(ChatError::Syntax)?;
-        environment.set_syntax(syntax);
-        environment.set_fuel(Some(MAX_INSTRUCTIONS));
-        environment.set_unknown_method_callback(python::method);
-        environment.add_test("iterable", |value: &Value| python::is_iterable(value));
-        environment.add_test("sequence", |value: &Value| python::is_sequence(value));
-        environment.add_function("raise_exception", raise_exception);
-        environment.add_function("strftime_now", strftime_now);
-        environment.add_filter("tojson", tojson);
-        environment
-            .add_template_owned(TEMPLATE, without_generation_tags(source))
-            .map_err(ChatError::Syntax)?;
+        let environment = stack::with_large_stack(|| environment(source))
+            .map_err(ChatError::Stack)?
+            .map_err(|error| ChatError::Syntax(TemplateError(error)))?;
         Ok(Self {
             environment,
             bos: bos.to_owned(),
@@ -178,12 +173,9 @@ impl ChatTemplate {
         generation_prompt: GenerationPrompt,
     ) -> Result<String, ChatError> {
         check_roles(messages)?;
-        let template = self
-            .environment
-            .get_template(TEMPLATE)
-            .map_err(ChatError::Render)?;
-        template
-            .render(context! {
+        let work = || -> Result<String, minijinja::Error> {
+            let template = self.environment.get_template(TEMPLATE)?;
+            template.render(context! {
                 messages => Value::from(Serde(messages)),
                 add_generation_prompt => generation_prompt == GenerationPrompt::Add,
                 bos_token => &self.bos,
@@ -191,6 +183,9 @@ impl ChatTemplate {
                 tools => (),
                 documents => (),
             })
+        };
+        stack::with_large_stack(work)
+            .map_err(ChatError::Stack)?
             .map_err(render_error)
     }
 
@@ -217,6 +212,25 @@ impl ChatTemplate {
             Err(error) => Err(error),
         }
     }
+}
+
+/// An environment that holds the compiled template.
+fn environment(source: &str) -> Result<Environment<'static>, minijinja::Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    environment.set_fuel(Some(MAX_INSTRUCTIONS));
+    environment.set_unknown_method_callback(python::method);
+    environment.add_test("iterable", |value: &Value| python::is_iterable(value));
+    environment.add_test("sequence", |value: &Value| python::is_sequence(value));
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", strftime_now);
+    environment.add_filter("tojson", tojson);
+    environment.add_template_owned(TEMPLATE, without_generation_tags(source))?;
+    Ok(environment)
 }
 
 /// The ids of a rendering whose contents the template rewrote: only if nobody typed a marker, and the rewriting
@@ -307,12 +321,38 @@ fn render_error(error: minijinja::Error) -> ChatError {
     while let Some(current) = cause {
         if let Some(Raised(message)) = current.downcast_ref() {
             return ChatError::Raised {
-                message: message.clone(),
+                message: printable(message),
             };
         }
         cause = current.source();
     }
-    ChatError::Render(error)
+    ChatError::Render(TemplateError(error))
+}
+
+/// An error with its causes.
+fn chain(error: &minijinja::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(current) = cause {
+        text.push_str(": ");
+        text.push_str(&current.to_string());
+        cause = current.source();
+    }
+    text
+}
+
+/// `text` with escapes for characters that a terminal would obey, but for line breaks.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let redirects = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if redirects || (c.is_control() && c != '\n') {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Training code marks the model's own text with `generation` blocks, which change nothing in

@@ -17,6 +17,7 @@ use crate::config::RawConfig;
 use crate::error::ModelError;
 use crate::families::{self, Family, GgufFacts, GgufRopeRows};
 use crate::layout::{Form, Layout, Names, Run, arrange};
+use crate::packed::packed_form;
 use crate::roles::{Needed, StoredValue, TensorRole, needed_tensors};
 use crate::spec::ModelSpec;
 use crate::stored::{Piece, StoredRows, StoredTensor, gather, row_bytes};
@@ -144,7 +145,7 @@ impl Checkpoint {
 
     /// Opens a Hugging Face folder.
     fn from_hf(path: &Path) -> Result<Self, ModelError> {
-        if !path.join("config.json").is_file() {
+        if !path.join("config.json").exists() {
             return Err(ModelError::MissingFile {
                 path: path.to_owned(),
                 file: "config.json",
@@ -249,6 +250,14 @@ impl Checkpoint {
             }
         }
         if !missing.is_empty() || !unexpected.is_empty() {
+            if let Container::HuggingFace(_) = &container
+                && let Some((form, tensor)) = packed_form(&infos)
+            {
+                return Err(ModelError::QuantizedFolder {
+                    origin,
+                    method: format!("{form}, as tensor `{tensor}` shows"),
+                });
+            }
             return Err(ModelError::Tensors {
                 origin,
                 missing: missing.into_iter().map(|missing| missing.name).collect(),

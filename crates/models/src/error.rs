@@ -1,10 +1,41 @@
 //! What can be wrong with a checkpoint, one variant per thing a caller could do differently.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
+use larql_kernels::Format;
 use thiserror::Error;
 
 use crate::tokenizer::TokenizerError;
+
+/// Where a value lies in a tensor: one form for whoever reads, writes or verifies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValuePlace {
+    /// The tensor that is written or read; rows and columns are its own.
+    pub tensor: String,
+    /// The source's tensor that it is made of, where that has another name and is only one.
+    pub source_tensor: Option<String>,
+    /// Row, over all axes but the last; a vector is one row.
+    pub row: u64,
+    /// Index along the last axis.
+    pub column: u64,
+}
+
+impl Display for ValuePlace {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self {
+            tensor,
+            source_tensor,
+            row,
+            column,
+        } = self;
+        write!(f, "tensor `{tensor}`")?;
+        if let Some(source) = source_tensor {
+            write!(f, " (of `{source}`)")?;
+        }
+        write!(f, ", row {row}, column {column}")
+    }
+}
 
 /// A checkpoint that cannot be used, and why.
 #[derive(Debug, Error)]
@@ -118,26 +149,46 @@ pub enum ModelError {
         #[source]
         source: crate::roles::InvalidSpec,
     },
-    /// A value that the wanted type cannot hold.
-    #[error("{origin}: tensor `{tensor}`, rows from {first_row} on")]
+    /// A tensor that cannot be written in the wanted type, whatever its values.
+    #[error("{origin}: tensor `{tensor}` cannot be encoded")]
     Encode {
         /// The file or folder.
         origin: String,
         /// The tensor to be written.
         tensor: String,
-        /// Row from which the source of this error counts.
-        first_row: u64,
-        /// What does not fit, and where.
+        /// Why.
         #[source]
         source: larql_kernels::EncodeError,
     },
-    /// A block whose values are no numbers.
-    #[error("tensor `{tensor}`, row {row}: not a finite number")]
+    /// A value that is no number, or infinite.
+    #[error("{at}: {value} is not finite")]
     NotFinite {
-        /// The tensor.
-        tensor: String,
-        /// Its row.
-        row: u64,
+        /// Where.
+        at: ValuePlace,
+        /// The value.
+        value: f32,
+    },
+    /// A value beyond the largest one of the wanted type.
+    #[error("{at}: {value:e} is too large for {format}")]
+    TooLarge {
+        /// Where.
+        at: ValuePlace,
+        /// The value.
+        value: f32,
+        /// The type it was to get.
+        format: Format,
+    },
+    /// A block of values whose scale is beyond half precision.
+    #[error(
+        "{at}: the weights of the {format} block that begins here, up to {magnitude:e}, need a scale beyond half precision"
+    )]
+    ScaleTooLarge {
+        /// Where the block begins.
+        at: ValuePlace,
+        /// The largest magnitude in it.
+        magnitude: f32,
+        /// The type it was to get.
+        format: Format,
     },
     /// A tensor that is quantized already.
     #[error("{origin}: tensor `{tensor}` is quantized already ({format})")]
@@ -152,9 +203,9 @@ pub enum ModelError {
     /// A folder whose weights are packed in a way that is not read.
     #[error("{origin}: the weights are quantized ({method}), which is not read from safetensors")]
     QuantizedFolder {
-        /// The file that says so.
+        /// The file that says so, or the folder.
         origin: String,
-        /// With what.
+        /// With what, and the tensor that shows it where no file says so.
         method: String,
     },
     /// A mix of block formats that cannot be planned.

@@ -38,6 +38,14 @@ pub struct Run {
     pub step: u64,
 }
 
+impl Run {
+    /// Whether this row of the tensor is one of the role's.
+    pub(crate) fn has(&self, row: u64) -> bool {
+        row.checked_sub(self.at)
+            .is_some_and(|past| past.is_multiple_of(self.step) && past / self.step < self.count)
+    }
+}
+
 /// How rows lie in a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {

@@ -13,6 +13,7 @@ mod families;
 pub mod hf_config;
 pub mod layout;
 mod notes;
+mod packed;
 pub mod quant_mix;
 pub mod roles;
 pub mod rope;
@@ -25,7 +26,7 @@ pub mod tokenizer;
 mod write;
 
 pub use checkpoint::{Checkpoint, Container};
-pub use error::ModelError;
+pub use error::{ModelError, ValuePlace};
 pub use notes::fold_layers;
 pub use roles::{LayerTensor, TensorRole, needed_tensors};
 pub use spec::ModelSpec;

@@ -6,7 +6,7 @@
 use larql_formats::Bytes;
 use larql_kernels::{Format, decode};
 
-use crate::error::ModelError;
+use crate::error::{ModelError, ValuePlace};
 use crate::layout::{Form, Layout, Run};
 use crate::roles::{StoredValue, TensorRole};
 
@@ -211,9 +211,15 @@ fn append(
                 for (b, to) in to.chunks_exact_mut(MXFP4_BYTES).enumerate() {
                     let at = stored(i) * blocks + b;
                     if exponents[at] == MXFP4_NAN {
-                        return Err(ModelError::NotFinite {
+                        let at = ValuePlace {
                             tensor: scales.clone(),
+                            source_tensor: None,
                             row: stored(i) as u64,
+                            column: b as u64,
+                        };
+                        return Err(ModelError::NotFinite {
+                            at,
+                            value: f32::NAN,
                         });
                     }
                     to[0] = exponents[at];

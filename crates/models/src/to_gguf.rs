@@ -24,7 +24,7 @@ use larql_formats::{Bytes, Dtype, Sink, TensorInfo, TensorStream};
 use larql_kernels::{Format, Team};
 
 use crate::checkpoint::{Checkpoint, Container, format_of, needs};
-use crate::error::ModelError;
+use crate::error::{ModelError, ValuePlace};
 use crate::families::{self, Family, GgufRopeRows};
 use crate::layout::{Form, Layout, Names, arrange};
 use crate::quant_mix::{self, Mix, MixChoice, MixFacts, MixTensor};
@@ -147,6 +147,8 @@ impl GgufPlan {
         };
         if content == GgufContent::Portable {
             plan.peer_notes = families::reads_otherwise(checkpoint.spec());
+            plan.peer_notes
+                .extend(families::taken_otherwise(checkpoint.spec()));
             plan.add_wanted_head(checkpoint)?;
             match checkpoint.container() {
                 // Which has the form that it came with.
@@ -433,8 +435,8 @@ impl GgufPlan {
         &self.differences
     }
 
-    /// What llama.cpp makes otherwise of the model whatever its file says, in sentences that begin with `llama.cpp`, and what
-    /// the file has for its sake; only for [`GgufContent::Portable`].
+    /// What llama.cpp and transformers make otherwise of the model whatever its file says, in sentences that begin with
+    /// their name, and what the file has for llama.cpp's sake; only for [`GgufContent::Portable`].
     pub fn peer_notes(&self) -> Vec<String> {
         let whole = self.whole_latents().filter(|_| self.is_portable);
         self.peer_notes.iter().cloned().chain(whole).collect()
@@ -495,12 +497,18 @@ impl GgufPlan {
             Content::Stored => {
                 let bytes = data(&info.name)?;
                 if let Some(format) = format_of(info.dtype) {
-                    // The layout of a vector has a value in each row.
-                    let cols = match info.shape.as_slice() {
-                        [_, .., cols] => *cols,
-                        _ => 1,
-                    };
-                    self.passed.check(&info.name, format, cols, 0, &bytes)?;
+                    let cols = info.shape.last().copied().unwrap_or(1);
+                    if let Some((row, column, value)) =
+                        self.passed.first_refused(format, cols, &bytes)
+                    {
+                        let at = ValuePlace {
+                            tensor: info.name.clone(),
+                            source_tensor: None,
+                            row: row as u64,
+                            column: column as u64,
+                        };
+                        return Err(ModelError::NotFinite { at, value });
+                    }
                 }
                 put_chunks(&bytes, sink)
             }

@@ -10,7 +10,7 @@ use larql_formats::{Bytes, Sink};
 use larql_kernels::{EncodeError, Format, Team, decode, encode};
 
 use crate::checkpoint::Checkpoint;
-use crate::error::ModelError;
+use crate::error::{ModelError, ValuePlace};
 use crate::layout::{Form, Layout, Run};
 use crate::roles::{StoredValue, TensorRole};
 use crate::stored::{StoredRows, StoredTensor, canonical_row, paired_nibbles, row_bytes};
@@ -62,30 +62,23 @@ pub(crate) enum Passed {
 }
 
 impl Passed {
-    /// Refuses rows with a number that is none.
-    pub(crate) fn check(
+    /// The first number of rows that is to be refused: its row among them, its column and what it is.
+    pub(crate) fn first_refused(
         self,
-        tensor: &str,
         format: Format,
         cols: u64,
-        first_row: usize,
         bytes: &[u8],
-    ) -> Result<(), ModelError> {
+    ) -> Option<(usize, usize, f32)> {
         let row = row_bytes(format, cols);
         if self == Self::Any || format.block_len() > 1 || row == 0 {
-            return Ok(());
+            return None;
         }
         let mut values = vec![0.0; cols as usize];
-        for (r, bytes) in bytes.chunks_exact(row).enumerate() {
+        bytes.chunks_exact(row).enumerate().find_map(|(r, bytes)| {
             decode(format, bytes, &mut values);
-            if values.iter().any(|x| !x.is_finite()) {
-                return Err(ModelError::NotFinite {
-                    tensor: tensor.to_owned(),
-                    row: (first_row + r) as u64,
-                });
-            }
-        }
-        Ok(())
+            let column = values.iter().position(|x| !x.is_finite())?;
+            Some((r, column, values[column]))
+        })
     }
 }
 
@@ -215,9 +208,82 @@ impl LayoutWriter<'_> {
     }
 
     fn check(&self, first_row: usize, bytes: &[u8]) -> Result<(), ModelError> {
-        let Layout { name, cols, .. } = self.layout;
-        self.passed
-            .check(name, self.format, *cols, first_row, bytes)
+        let refused = self
+            .passed
+            .first_refused(self.format, self.layout.cols, bytes);
+        match refused {
+            None => Ok(()),
+            Some((row, column, value)) => Err(ModelError::NotFinite {
+                at: self.place(first_row + row, column),
+                value,
+            }),
+        }
+    }
+
+    /// Where the tensor has what is at `column` of the `row`-th row of its roles.
+    fn place(&self, row: usize, column: usize) -> ValuePlace {
+        let Layout {
+            name,
+            shape,
+            cols,
+            runs,
+            form,
+        } = self.layout;
+        let held = runs.iter().find(|run| run.has(row as u64));
+        let mut sources = self.checkpoint.layouts().iter().filter(|layout| {
+            held.is_some_and(|held| layout.runs.iter().any(|run| run.role == held.role))
+        });
+        let source = sources.next().filter(|_| sources.next().is_none());
+        let (row, column) = (row as u64, column as u64);
+        let (row, column) = match form {
+            Form::Columns { out } => (row / out * cols + column, row % out),
+            // The layout of a vector has a value in each row.
+            Form::Rows | Form::Mxfp4Pairs { .. } if shape.len() < 2 => (0, row),
+            Form::Rows | Form::Mxfp4Pairs { .. } => (row, column),
+        };
+        ValuePlace {
+            tensor: name.clone(),
+            source_tensor: source
+                .map(|layout| layout.name.clone())
+                .filter(|source| source != name),
+            row,
+            column,
+        }
+    }
+
+    /// What is wrong with rows of which the first is the `first_row`-th of the tensor.
+    fn not_encoded(&self, first_row: usize, error: EncodeError) -> ModelError {
+        match error {
+            EncodeError::NotFinite { row, col, value } => ModelError::NotFinite {
+                at: self.place(first_row + row, col),
+                value,
+            },
+            EncodeError::TooLarge {
+                format,
+                row,
+                col,
+                value,
+            } => ModelError::TooLarge {
+                at: self.place(first_row + row, col),
+                value,
+                format,
+            },
+            EncodeError::ScaleTooLarge {
+                format,
+                row,
+                col,
+                magnitude,
+            } => ModelError::ScaleTooLarge {
+                at: self.place(first_row + row, col),
+                magnitude,
+                format,
+            },
+            source => ModelError::Encode {
+                origin: self.checkpoint.origin().display().to_string(),
+                tensor: self.layout.name.clone(),
+                source,
+            },
+        }
     }
 
     /// Whether the rows' bytes are already those that are wanted.
@@ -238,11 +304,8 @@ impl LayoutWriter<'_> {
         let start = rows.bytes.len();
         rows.bytes.resize(start + n * row, 0);
         let out = &mut rows.bytes[start..];
-        let failed = |first: usize, source: EncodeError| ModelError::Encode {
-            origin: self.checkpoint.origin().display().to_string(),
-            tensor: self.layout.name.clone(),
-            first_row: (rows.done + start / row + first) as u64,
-            source,
+        let failed = |first: usize, error: EncodeError| {
+            self.not_encoded(rows.done + start / row + first, error)
         };
         if self.format == Format::F32 {
             for (to, value) in out.chunks_exact_mut(4).zip(&rows.values) {

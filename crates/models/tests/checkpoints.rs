@@ -388,7 +388,7 @@ fn a_pipe_is_refused_and_not_waited_for() {
             .success()
     );
     let message = Checkpoint::open(&path).unwrap_err().to_string();
-    assert_eq!(message, format!("{}: not a file", path.display()));
+    assert_eq!(message, format!("{}: not a regular file", path.display()));
 }
 
 #[test]
@@ -566,6 +566,67 @@ fn quantized_folders_are_refused_by_the_name_of_their_method() {
     assert_eq!(wrapped, refused("mxfp4"));
 }
 
+/// A folder whose configuration lost the key is refused by what its tensors show.
+#[test]
+fn packed_tensors_are_refused_by_the_form_that_they_show() {
+    const STEM: &str = "model.layers.0.mlp.up_proj";
+    // The up matrix of the fixture is replaced by these, and anything else stays.
+    let packed = |parts: &[(&str, Dtype, [u64; 2])]| {
+        let dir = with_tensors("llama", |tensors| {
+            tensors.retain(|(name, ..)| *name != format!("{STEM}.weight"));
+            for (suffix, dtype, shape) in parts {
+                let info = TensorInfo::new("packed", *dtype, shape.to_vec()).unwrap();
+                let bytes = vec![0; info.n_bytes as usize];
+                tensors.push((format!("{STEM}{suffix}"), *dtype, shape.to_vec(), bytes));
+            }
+        });
+        refusal(dir.path())
+    };
+    let refused = |form: &str, suffix: &str| {
+        format!(
+            "DIR: the weights are quantized ({form}, as tensor `{STEM}{suffix}` shows), which is not read from safetensors"
+        )
+    };
+    use Dtype::{Bf16, F8E4M3, F16, F32, I32, U32};
+    let fp8 = packed(&[
+        (".weight", F8E4M3, [96, 64]),
+        (".weight_scale_inv", F32, [1, 1]),
+    ]);
+    assert_eq!(fp8, refused("fp8", ".weight"));
+    let fp8 = packed(&[
+        (".weight", F8E4M3, [96, 64]),
+        (".weight_scale", F32, [1, 1]),
+    ]);
+    assert_eq!(fp8, refused("fp8", ".weight"));
+    let mlx = packed(&[
+        (".weight", U32, [96, 8]),
+        (".scales", Bf16, [96, 1]),
+        (".biases", Bf16, [96, 1]),
+    ]);
+    assert_eq!(mlx, refused("mlx", ".weight"));
+    let gptq = [
+        (".qweight", I32, [8, 96]),
+        (".qzeros", I32, [1, 12]),
+        (".scales", F16, [1, 96]),
+        (".g_idx", I32, [1, 64]),
+    ];
+    assert_eq!(packed(&gptq), refused("gptq", ".qweight"));
+    assert_eq!(packed(&gptq[..3]), refused("gptq", ".qweight"));
+    let awq = packed(&[
+        (".qweight", I32, [64, 12]),
+        (".qzeros", I32, [1, 12]),
+        (".scales", F16, [1, 96]),
+    ]);
+    assert_eq!(awq, refused("awq", ".qweight"));
+    let other = packed(&[(".qweight", I32, [64, 12])]);
+    assert_eq!(
+        other,
+        format!(
+            "DIR: 1 tensors missing: {STEM}.weight; 1 tensors not accounted for: {STEM}.qweight"
+        )
+    );
+}
+
 /// One number of a file must not decide how much memory is asked for.
 #[test]
 fn sizes_that_no_model_has_are_refused_before_anything_is_laid_out() {
@@ -607,7 +668,7 @@ fn an_mxfp4_exponent_that_is_no_number_is_refused_by_row() {
     let error = checkpoint.tensor(up).unwrap_err().to_string();
     assert_eq!(
         error,
-        format!("tensor `{SCALES}`, row 3: not a finite number")
+        format!("tensor `{SCALES}`, row 3, column 1: NaN is not finite")
     );
 }
 

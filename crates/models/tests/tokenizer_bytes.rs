@@ -235,14 +235,38 @@ fn the_post_processor_and_the_configuration_decide_about_bos() {
     assert_eq!(t.special().prefix, [13, 14]);
     assert_eq!(ids(&t, "ab"), [13, 14, 4]);
     assert_eq!(ids(&t, "<|end|><tool>ab"), [13, 14, 4]);
+    assert_eq!(t.warnings(), [TokenizerWarning::EndLeftOut]);
+    assert!(t.special().add_eos);
+    assert_eq!(t.special().eos, [13]);
     let mut cfg = no_files();
-    cfg.tokenizer_config = Some(json!({ "add_bos_token": false, "bos_token": "<|end|>" }));
-    let t = load(&with_template, &cfg).unwrap();
-    assert_eq!(ids(&t, "ab"), [4]);
-    cfg.tokenizer_config = Some(json!({ "add_bos_token": true, "bos_token": "<|end|>" }));
-    let t = load(&file(), &cfg).unwrap();
-    assert_eq!(ids(&t, "ab"), [13, 4]);
-    cfg.tokenizer_config = Some(json!({ "add_bos_token": true }));
+    // Only some classes follow the switch.
+    for (class, follows_key) in [
+        ("LlamaTokenizerFast", true),
+        ("GemmaTokenizer", true),
+        ("PreTrainedTokenizerFast", false),
+        ("Qwen2Tokenizer", false),
+    ] {
+        for (file, add_bos, by_key, by_file) in [
+            (&with_template, false, vec![4], vec![13, 14, 4]),
+            (&file(), true, vec![13, 4], vec![4]),
+        ] {
+            cfg.tokenizer_config = Some(json!({
+                "add_bos_token": add_bos, "bos_token": "<|end|>", "tokenizer_class": class,
+            }));
+            let t = load(file, &cfg).unwrap();
+            let expected = if follows_key { by_key } else { by_file };
+            assert_eq!(ids(&t, "ab"), expected, "{class}");
+            let warning = TokenizerWarning::SwitchMismatch {
+                key: "add_bos_token",
+                stated: add_bos,
+                class: Some(class.to_owned()),
+                follows_key,
+            };
+            assert!(t.warnings().contains(&warning), "{:?}", t.warnings());
+        }
+    }
+    cfg.tokenizer_config =
+        Some(json!({ "add_bos_token": true, "tokenizer_class": "LlamaTokenizer" }));
     let error = load(&file(), &cfg).unwrap_err();
     assert!(matches!(error, TokenizerError::MissingBos));
     cfg.tokenizer_config = Some(json!({ "add_bos_token": "yes" }));
@@ -257,6 +281,150 @@ fn the_post_processor_and_the_configuration_decide_about_bos() {
         error,
         "tokenizer_config.json: bos_token names `<nope>`, which is not in the vocabulary"
     );
+}
+
+/// The file with a template that puts `ids` for `<|end|>` before a text, and behind it.
+fn with_template(before: &Value, after: Option<&str>) -> Value {
+    let mut file = file();
+    let mut single = vec![
+        json!({ "SpecialToken": { "id": "<|end|>", "type_id": 0 } }),
+        json!({ "Sequence": { "id": "A", "type_id": 0 } }),
+    ];
+    single.extend(after.map(|name| json!({ "SpecialToken": { "id": name, "type_id": 0 } })));
+    file["post_processor"] = json!({
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+        "special_tokens": {
+            "<|end|>": { "id": "<|end|>", "ids": before, "tokens": vec!["t"; before.as_array().unwrap().len()] },
+            "<tool>": { "id": "<tool>", "ids": [14], "tokens": ["<tool>"] },
+        },
+    });
+    file
+}
+
+#[test]
+fn the_ids_of_a_template_count_and_not_its_names() {
+    let ids = |file: &Value| {
+        let t = load(file, &no_files()).unwrap();
+        t.encode("ab", EncodeSpecial::Markers, Bos::Model).unwrap()
+    };
+    assert_eq!(ids(&with_template(&json!([7]), None)), [7, 4]);
+    assert_eq!(ids(&with_template(&json!([2, 7]), None)), [2, 7, 4]);
+    let error = load(&with_template(&json!([99_999]), None), &no_files()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "tokenizer.json: an id with which the post_processor begins a text is 99999, the vocabulary has 21 tokens"
+    );
+    let ends = with_template(&json!([13]), Some("<tool>"));
+    let t = load(&ends, &no_files()).unwrap();
+    assert_eq!(
+        (t.special().add_eos, &t.special().eos[..]),
+        (true, &[14][..])
+    );
+    let mut cfg = no_files();
+    cfg.tokenizer_config = Some(json!({ "eos_token": "<|end|>" }));
+    assert_eq!(
+        load(&ends, &cfg).unwrap_err().to_string(),
+        "tokenizer.json: single of its post_processor is a template with id 14 after the text, expected nothing there \
+         but the ids that end generation (eos_token, eos_token_id)"
+    );
+}
+
+#[test]
+fn random_merges_are_refused() {
+    let mut random = file();
+    random["model"]["dropout"] = json!(0.5);
+    assert_eq!(
+        load(&random, &no_files()).unwrap_err().to_string(),
+        "tokenizer.json: model.dropout is 0.5, which gives a text other ids each time, expected null or 0"
+    );
+    for harmless in [json!(0.0), Value::Null] {
+        random["model"]["dropout"] = harmless;
+        assert_eq!(plain(&load(&random, &no_files()).unwrap(), "ab"), [4]);
+    }
+}
+
+#[test]
+fn ids_that_end_or_fill_have_a_row() {
+    let mut cfg = no_files();
+    for (key, file) in [
+        ("eos_token_id", "config.json"),
+        ("pad_token_id", "config.json"),
+        ("eos_token_id", "generation_config.json"),
+    ] {
+        let value = Some(json!({ key: [3, 21] }));
+        (cfg.config, cfg.generation_config) = match file {
+            "config.json" => (value, None),
+            _ => (None, value),
+        };
+        assert_eq!(
+            load(&self::file(), &cfg).unwrap_err().to_string(),
+            format!("{file}: {key} is 21, the vocabulary has 21 tokens")
+        );
+    }
+    // An embedding with more rows than there are texts may end with one of them.
+    cfg.config = Some(json!({ "vocab_size": 22, "eos_token_id": [3, 21] }));
+    assert_eq!(load(&file(), &cfg).unwrap().special().eos, [3, 21]);
+}
+
+#[test]
+fn texts_that_share_an_id_are_both_named() {
+    let mut shared = file();
+    shared["model"]["vocab"]["zz"] = json!(5);
+    shared["model"]["vocab"]["zy"] = json!(5);
+    shared["model"]["vocab"]["yy"] = json!(6);
+    for _ in 0..16 {
+        let error = load(&shared, &no_files()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "tokenizer.json: `zy` and `zz` both have id 5, each token needs one of its own"
+        );
+    }
+}
+
+#[test]
+fn an_unreadable_part_is_named() {
+    for (part, value, expected) in [
+        (
+            "model",
+            json!({ "type": "Bogus" }),
+            "model of type \"Bogus\" cannot be read, expected one of BPE, ",
+        ),
+        (
+            "model",
+            json!({ "vocab": 3 }),
+            "model of type null cannot be read, expected one of BPE, ",
+        ),
+        (
+            "normalizer",
+            json!({ "type": "Bogus" }),
+            "normalizer of type \"Bogus\" cannot be read",
+        ),
+        (
+            "pre_tokenizer",
+            json!({ "type": "Split" }),
+            "pre_tokenizer of type \"Split\" cannot be read",
+        ),
+        (
+            "post_processor",
+            json!({ "type": "Bogus" }),
+            "post_processor of type \"Bogus\" cannot be read",
+        ),
+        (
+            "decoder",
+            json!({ "type": "Bogus" }),
+            "decoder of type \"Bogus\" cannot be read",
+        ),
+    ] {
+        let mut bad = file();
+        bad[part] = value;
+        let error = load(&bad, &no_files()).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("tokenizer.json: {expected}")),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -333,7 +501,11 @@ fn the_template_comes_from_the_file_or_the_configuration() {
     assert_eq!(load(&file(), &cfg).unwrap().chat_template(), Some("D"));
     cfg.chat_template = Some("J".into());
     assert_eq!(load(&file(), &cfg).unwrap().chat_template(), Some("J"));
+    cfg.chat_template = Some("\n".into());
+    assert_eq!(load(&file(), &cfg).unwrap().chat_template(), None);
     cfg.chat_template = None;
+    cfg.tokenizer_config = Some(json!({ "chat_template": "" }));
+    assert_eq!(load(&file(), &cfg).unwrap().chat_template(), None);
     cfg.tokenizer_config = Some(json!({ "chat_template": 3 }));
     assert!(matches!(
         load(&file(), &cfg).unwrap_err(),

@@ -63,9 +63,12 @@ fn encode(source: &str, list: &[(&str, &str)]) -> Result<(Tokenizer, Vec<u32>), 
 
 #[test]
 fn a_model_without_a_template_says_so() {
-    let error = ChatTemplate::of(&tokenizer(None)).unwrap_err();
-    assert!(matches!(error, ChatError::NoTemplate));
-    assert_eq!(error.to_string(), "this model has no chat template");
+    // A blank one writes nothing, whatever is said.
+    for template in [None, Some(""), Some(" \n\t")] {
+        let error = ChatTemplate::of(&tokenizer(template)).unwrap_err();
+        assert!(matches!(error, ChatError::NoTemplate), "{template:?}");
+        assert_eq!(error.to_string(), "this model has no chat template");
+    }
 }
 
 #[test]
@@ -139,13 +142,69 @@ fn a_template_refuses_in_its_own_words() {
 fn templates_that_do_not_compile_or_end_are_refused() {
     let error = ChatTemplate::new("{% for %}", "", "").unwrap_err();
     assert!(matches!(error, ChatError::Syntax(_)));
-    let error = ChatTemplate::new(&" ".repeat((1 << 20) + 1), "", "").unwrap_err();
-    assert!(matches!(error, ChatError::TooLong { got: 1_048_577 }));
+    let error = ChatTemplate::new(&" ".repeat((1 << 17) + 1), "", "").unwrap_err();
+    assert!(matches!(error, ChatError::TooLong { got: 131_073 }));
     let endless = "{% for i in range(50000) %}{% for j in range(50000) %}{% endfor %}{% endfor %}";
     assert!(matches!(
         render(endless, &[]).unwrap_err(),
         ChatError::Render(_)
     ));
+}
+
+#[test]
+fn what_a_template_says_cannot_steer_a_terminal() {
+    let source = "{{ raise_exception('a\u{1b}[31mb\\r\nc\u{202e}') }}";
+    let error = render(source, &[]).unwrap_err().to_string();
+    assert_eq!(error, "a\\u{1b}[31mb\\r\nc\\u{202e}");
+    let error = render("{{ strftime_now('%\u{1b}[31m') }}", &[]).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("\\u{1b}"), "{cause}");
+    assert!(!cause.contains('\u{1b}'), "{cause}");
+}
+
+#[test]
+fn chains_of_any_length_are_ordinary_templates() {
+    // As long as a template may be.
+    let chain = |first: &str, link: &str, last: &str| {
+        let n = ((1 << 17) - first.len() - last.len()) / link.len();
+        format!("{first}{}{last}", link.repeat(n))
+    };
+    let cases = [
+        ("{{1", "+1", "}}", "65534"),
+        ("{{", "not ", "1}}", "True"),
+        ("{{", "- ", "1}}", "1"),
+        ("{{", "-", "1}}", "1"),
+        ("{% if 0 %}", "{% elif 0 %}", "{% endif %}x", "x"),
+        ("{{messages", ".b", "}}", "failed"),
+        ("{{1", "|int", "}}", "1"),
+        ("{{messages", "[0]", "}}", "failed"),
+        ("{{1", "~''", "}}", "1"),
+        ("{{1", " and 1", "}}", "1"),
+        ("{{1", " or 1", "}}", "1"),
+        ("{{messages", "()", "}}", "failed"),
+        ("{{1", "**1", "}}", "1"),
+        ("{{1", " is defined", "}}", "True"),
+        ("{{1", " if 1 else 1", "}}", "1"),
+        ("{{1", "<1", "}}", ""),
+        ("{{1", " in[1]", "}}", ""),
+        ("{{", "(", "1}}", "compiled"),
+        ("", "{% if 1 %}", "", "compiled"),
+    ];
+    for (first, link, last, expected) in cases {
+        let source = chain(first, link, last);
+        let result = ChatTemplate::new(&source, "", "")
+            .and_then(|template| template.render(&[], GenerationPrompt::Add));
+        let text = result.unwrap_or_else(|error| error.to_string());
+        let tail = &text[text.len().saturating_sub(200)..];
+        assert!(tail.contains(expected), "{link:?}: {tail}");
+    }
+}
+
+#[test]
+fn values_nested_by_a_loop_are_ordinary_values() {
+    let source = "{% set ns = namespace(x=[]) %}{% for i in range(50) %}{% for j in range(1000) %}\
+        {% set ns.x = [ns.x] %}{% endfor %}{% endfor %}done";
+    assert_eq!(render(source, &[]).unwrap(), "done");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use larql_models::tokenizer::{
     Bos, EncodeSpecial, GgufVocab, HfTokenizerConfig, HfTokenizerFiles, SpecialText, Tokenizer,
-    TokenizerError, gguf_metadata, hf_folder,
+    TokenizerError, TokenizerWarning, gguf_metadata, hf_folder,
 };
 use serde_json::{Value, json};
 
@@ -292,13 +292,55 @@ fn other_models_and_too_few_rows_are_refused_by_name() {
     );
 }
 
+/// The switches of a GGUF are what the files do to a text, and what is written of a GGUF does the same.
+#[test]
+fn what_stands_around_a_text_is_stated_both_ways() {
+    let mut json = byte_level(gpt2_words());
+    json["added_tokens"][1]["id"] = json!(100);
+    json["added_tokens"][1]["special"] = json!(true);
+    let special = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
+    let text = |name: &str| json!({ "Sequence": { "id": name, "type_id": 0 } });
+    json["post_processor"] = json!({
+        "type": "TemplateProcessing",
+        "single": [special("<tool>"), text("A"), special("<|end|>")],
+        "pair": [text("A"), text("B")],
+        "special_tokens": {
+            "<tool>": { "id": "<tool>", "ids": [100], "tokens": ["<tool>"] },
+            "<|end|>": { "id": "<|end|>", "ids": [99], "tokens": ["<|end|>"] },
+        },
+    });
+    let class = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "add_eos_token": false });
+    let (vocab, notes) = convert(&json.to_string(), &config(class), 101).unwrap();
+    assert_eq!(notes, [""; 0]);
+    assert_eq!((vocab.bos, vocab.add_bos), (Some(100), Some(true)));
+    assert_eq!((vocab.eos, vocab.add_eos), (Some(99), Some(true)));
+    let folder = hf_folder(vocab).unwrap();
+    let file: Value = serde_json::from_str(&folder.tokenizer_json).unwrap();
+    assert_eq!(
+        file["post_processor"]["single"],
+        json!([special("<tool>"), text("A"), special("<|end|>")])
+    );
+    let config = config(folder.tokenizer_config);
+    let again = Tokenizer::from_json(folder.tokenizer_json.as_bytes(), &config).unwrap();
+    assert_eq!(again.warnings(), [TokenizerWarning::EndLeftOut]);
+    assert!(again.special().add_eos);
+    // Here too a class may follow the switches in place of the file.
+    let class = json!({
+        "tokenizer_class": "LlamaTokenizer", "add_bos_token": false, "add_eos_token": false,
+    });
+    let (vocab, _) = convert(&json.to_string(), &self::config(class), 101).unwrap();
+    assert_eq!((vocab.add_bos, vocab.add_eos), (Some(false), Some(false)));
+}
+
 #[test]
 fn what_gguf_cannot_say_is_noted() {
     let mut json = byte_level(gpt2_words());
     json["added_tokens"][1]["id"] = json!(100);
     json["added_tokens"][1]["rstrip"] = json!(true);
     json["normalizer"] = json!({ "type": "NFC" });
-    let mut config = config(json!({ "bos_token": "<|end|>", "add_bos_token": true }));
+    let mut config = config(json!({
+        "tokenizer_class": "LlamaTokenizer", "bos_token": "<|end|>", "add_bos_token": true,
+    }));
     config.generation_config = Some(json!({ "eos_token_id": [99, 3, 4] }));
     let (vocab, notes) = convert(&json.to_string(), &config, 101).unwrap();
     assert_eq!(

@@ -127,6 +127,12 @@ pub enum VindexError {
         /// What was given.
         path: PathBuf,
     },
+    /// The name for a new GGUF is not one by which it would be recognized.
+    #[error("{path}: not a name for a GGUF, which is one file whose name ends in .gguf")]
+    NotAGgufName {
+        /// What was given.
+        path: PathBuf,
+    },
     /// The caller asked to stop.
     #[error("interrupted during {stage}")]
     Interrupted {
@@ -218,6 +224,10 @@ impl VindexError {
             Self::Exists { path } => Some(format!(
                 "remove {} or choose another name; nothing is overwritten",
                 path.display()
+            )),
+            Self::NotAGgufName { path } => Some(format!(
+                "for example {}",
+                path.with_extension("gguf").display()
             )),
             Self::Version { .. } => {
                 Some("extract the source again with this program".to_owned())

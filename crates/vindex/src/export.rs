@@ -7,15 +7,16 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use larql_formats::gguf::GgufFile;
 use larql_formats::safetensors::{self, SafetensorsFile};
 use larql_formats::{Bytes, Dtype, TensorInfo};
 use larql_kernels::Team;
-use larql_models::checkpoint::spec_of_config;
+use larql_models::checkpoint::{has_vocabulary, spec_of_config};
 use larql_models::hf_config;
 use larql_models::to_gguf::Quantization;
 use larql_models::to_hf::{FloatType, HfPlan};
@@ -68,8 +69,9 @@ pub struct ExportReport {
 /// Writes the model as a GGUF file.
 ///
 /// # Errors
-/// [`VindexError::Exists`] if `out` exists, [`VindexError::Interrupted`] when `progress` breaks, or what is wrong with the
-/// model or the disk. Nothing is left behind.
+/// [`VindexError::Exists`] if `out` exists, [`VindexError::NotAGgufName`] if it would not be recognized,
+/// [`VindexError::Interrupted`] when `progress` breaks, or what is wrong with the model or the disk. Nothing is left
+/// behind.
 pub fn export_gguf(
     source: ExportSource<'_>,
     out: &Path,
@@ -79,6 +81,7 @@ pub fn export_gguf(
 ) -> Result<ExportReport, VindexError> {
     let mut reporter = Reporter { call: progress };
     let (parent, name) = place(out)?;
+    check_gguf_name(out)?;
     check_digests(source, &mut reporter)?;
     let staged = NamedTempFile::with_prefix_in(".larql-export-", &parent)
         .map_err(io_error(out, "create a file for"))?;
@@ -113,12 +116,12 @@ pub fn export_gguf(
         .map_err(io_error(out, "read the size of"))?
         .len();
     // A link fails where the name has been taken meanwhile; a rename would replace what has it.
-    fs::hard_link(&path, out)
-        .or_else(|_| match fs::symlink_metadata(out) {
-            Ok(_) => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
-            Err(_) => fs::rename(&path, out),
-        })
-        .map_err(io_error(out, "give its name to"))?;
+    fs::hard_link(&path, out).or_else(|_| match fs::symlink_metadata(out) {
+        Ok(_) => Err(VindexError::Exists {
+            path: out.to_owned(),
+        }),
+        Err(_) => fs::rename(&path, out).map_err(io_error(out, "give its name to")),
+    })?;
     drop(guard);
     Ok(ExportReport {
         files: vec![(name, size)],
@@ -171,6 +174,23 @@ pub fn export_safetensors(
         types: vec![],
         notes,
     })
+}
+
+/// Refuses a name by which nothing would open the file again.
+fn check_gguf_name(out: &Path) -> Result<(), VindexError> {
+    let names_a_folder = out
+        .as_os_str()
+        .to_string_lossy()
+        .ends_with(std::path::is_separator);
+    let is_gguf = out
+        .extension()
+        .is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
+    if names_a_folder || !is_gguf {
+        return Err(VindexError::NotAGgufName {
+            path: out.to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// Refuses to pass on what is no longer what the manifest says.
@@ -260,7 +280,7 @@ impl Folder {
             (Some(vindex), _) if vindex.manifest().source.kind == SourceKind::HuggingFace => {
                 Self::of_vindex(vindex, source.checkpoint, float)
             }
-            (_, Container::Gguf(file)) => Self::of_gguf(source.checkpoint, file.metadata(), float),
+            (_, Container::Gguf(file)) => Self::of_gguf(source.checkpoint, file, float),
             (_, Container::HuggingFace(folder)) => Err(VindexError::NothingToExport {
                 path: folder.path.clone(),
             }),
@@ -378,7 +398,7 @@ impl Folder {
     /// What the family's class expects, made of a GGUF file.
     fn of_gguf(
         checkpoint: &Checkpoint,
-        metadata: &larql_formats::gguf::Metadata,
+        file: &GgufFile,
         float: FloatType,
     ) -> Result<Self, VindexError> {
         let plan = HfPlan::of_family(checkpoint, float)?;
@@ -394,7 +414,10 @@ impl Folder {
             });
         };
         let mut config = hf_config::config(checkpoint, float)?;
-        match GgufVocab::from_metadata(metadata).and_then(hf_folder) {
+        match GgufVocab::from_metadata(file.metadata()).and_then(hf_folder) {
+            Err(_) if !has_vocabulary(file) => {
+                notes.push("the folder has no tokenizer files, as its source had none".to_owned());
+            }
             Err(error) => notes.push(format!("no tokenizer files: {}", with_causes(&error))),
             Ok(tokenizer) => {
                 hf_config::add_tokens(&mut config, &tokenizer);

@@ -21,8 +21,8 @@ use larql_formats::{TensorInfo, safetensors};
 use larql_kernels::Team;
 use larql_models::checkpoint::has_vocabulary;
 use larql_models::to_gguf::{Fallback, GgufContent, GgufPlan, Quantization};
-use larql_models::tokenizer::Tokenizer;
-use larql_models::{Checkpoint, Container};
+use larql_models::tokenizer::{Tokenizer, TokenizerError};
+use larql_models::{Checkpoint, Container, ModelError};
 use tempfile::TempDir;
 
 use crate::Progress;
@@ -595,15 +595,11 @@ impl Job<'_> {
                     .collect::<Result<_, _>>()?
             }
             (Container::HuggingFace(folder), Way::Written(..)) => {
-                let paths = folder.weights.paths().iter().enumerate();
-                let file = |(i, path): (usize, &PathBuf)| {
-                    Undigested::of_safetensors(path, &|name| {
-                        // A shard may have a tensor that is read from another one.
-                        folder.weights.file_of(name) == Some(i)
-                            && places.of(name) != TensorPlace::Changed
-                    })
-                };
-                paths.map(file).collect::<Result<_, _>>()?
+                let unchanged = |name: &str| places.of(name) != TensorPlace::Changed;
+                let paths = folder.weights.paths().iter();
+                paths
+                    .map(|path| Undigested::of_safetensors(path, &unchanged))
+                    .collect::<Result<_, _>>()?
             }
         };
         Ok(Digests::start(files))
@@ -752,9 +748,7 @@ pub(crate) fn planned(
     if let Container::HuggingFace(folder) = source.container() {
         match folder.gguf_tokenizer(source.spec().d_vocab)? {
             None => {}
-            Some(Err(error)) => notes.push(format!(
-                "the weights file carries no vocabulary, other programs run it on token ids only: {error}"
-            )),
+            Some(Err(error)) => notes.push(without_vocabulary(source, reader, error)?),
             Some(Ok(tokenizer)) => {
                 for (key, value) in tokenizer.metadata.iter() {
                     plan.metadata_mut().set(key, value.clone());
@@ -775,6 +769,43 @@ pub(crate) fn planned(
         notes.extend(fallback_notes(&fallbacks));
     }
     Ok((plan, notes))
+}
+
+/// What is said of a tokenizer that the weights file cannot carry; one that nothing could run is an error.
+fn without_vocabulary(
+    source: &Checkpoint,
+    reader: PlanFor,
+    error: TokenizerError,
+) -> Result<String, VindexError> {
+    // A vindex has a tokenizer of its own, which its maker was asked for.
+    if let PlanFor::Others { .. } = reader {
+        match source.tokenizer() {
+            Err(broken) if !is_of_another_kind(&broken) => return Err(broken.into()),
+            // It runs without such an id, but the file would have to state it.
+            Ok(_) if matches!(error, TokenizerError::IdOutOfRange { .. }) => {
+                return Err(ModelError::Tokenizer {
+                    origin: source.origin().display().to_string(),
+                    source: error,
+                }
+                .into());
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(format!(
+        "the weights file carries no vocabulary, other programs run it on token ids only: {error}"
+    ))
+}
+
+/// Whether the tokenizer may be sound, but of a kind that is not run here.
+fn is_of_another_kind(error: &ModelError) -> bool {
+    matches!(
+        error,
+        ModelError::Tokenizer {
+            source: TokenizerError::UnsupportedDecoder { .. } | TokenizerError::NoSpaceRule { .. },
+            ..
+        }
+    )
 }
 
 /// One sentence for all tensors of the same width that got another type than the mix asks for.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larql_kernels::{Team, decode};
-use larql_models::StoredTensor;
+use larql_models::{ModelError, StoredTensor, ValuePlace};
 
 use crate::Progress;
 use crate::digest::{Reporter, hash_file};
@@ -283,11 +283,18 @@ fn first_bad_value(
         });
         let at = first_bad.load(Ordering::Relaxed);
         if at != u64::MAX {
-            let (row, column) = (at / width as u64, at % width as u64);
-            return Ok(Some(format!(
-                "{}: not a finite number at stored row {row}, column {column}",
-                tensor.name
-            )));
+            let (row, column) = (at as usize / width, at as usize % width);
+            let mut values = vec![0.0; width];
+            let bytes = &tensor.bytes[row * row_bytes..][..row_bytes];
+            decode(tensor.format, bytes, &mut values);
+            let at = ValuePlace {
+                tensor: tensor.name.clone(),
+                source_tensor: None,
+                row: row as u64,
+                column: column as u64,
+            };
+            let value = values[column];
+            return Ok(Some(ModelError::NotFinite { at, value }.to_string()));
         }
     }
     Ok(None)

@@ -44,6 +44,8 @@ pub(crate) struct Accounting {
     tensors: Vec<Tensor>,
     /// Bytes of what went in, by the source's types.
     stored_types: BTreeMap<&'static str, u64>,
+    /// Bytes of the vindex's weights, by the types that it holds them in.
+    held_types: BTreeMap<&'static str, u64>,
     /// Of what was quantized: bits that a value takes on average, and tensors by type.
     bits_per_weight: Option<f64>,
     types: BTreeMap<String, usize>,
@@ -216,6 +218,7 @@ pub(crate) fn make(
             .collect(),
         tensors,
         stored_types: stored_types(checkpoint, level)?,
+        held_types: held_types(out)?,
         bits_per_weight,
         types: types.into_iter().collect(),
         weights: match weights {
@@ -302,6 +305,13 @@ fn stored_types(
     Ok(by_type)
 }
 
+/// Bytes of what a vindex holds, by its own types.
+fn held_types(out: &Path) -> Result<BTreeMap<&'static str, u64>, CliError> {
+    let held = Vindex::open(out)?.contents()?.dtypes();
+    let bytes = held.into_iter().map(|(name, (_, bytes))| (name, bytes));
+    Ok(bytes.collect())
+}
+
 /// Computes what every feature writes, so that no query has to wait for it.
 fn fill_features(context: &Context, out: &Path) -> Result<u64, CliError> {
     let db = Database::open(out)?;
@@ -342,6 +352,7 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
         ignored,
         tensors: _,
         stored_types,
+        held_types,
         // The notes have them in a sentence.
         bits_per_weight: _,
         types: _,
@@ -369,7 +380,10 @@ pub(crate) fn rows(accounting: &Accounting) -> Rows {
         );
     }
     for (name, bytes) in stored_types {
-        row(&format!("used, stored as {name}"), size(*bytes));
+        row(&format!("used of the source, as {name}"), size(*bytes));
+    }
+    for (name, bytes) in held_types {
+        row(&format!("held by the vindex, as {name}"), size(*bytes));
     }
     row("weights", (*weights).to_owned());
     row("written", format!("{} in all files", size(*bytes_written)));

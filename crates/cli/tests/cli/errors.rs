@@ -258,3 +258,19 @@ fn usage_errors_of_the_command_line_exit_with_1() {
         assert!(ran.stderr.contains("Usage:"), "{args:?}: {}", ran.stderr);
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_configuration_that_is_a_pipe_is_not_called_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.json");
+    let made = std::process::Command::new("mkfifo").arg(&config).status();
+    assert!(made.unwrap().success());
+    fs::write(dir.path().join("model.safetensors"), b"").unwrap();
+    let ran = larql(["show", dir.path().to_str().unwrap(), "--format", "json"]).run();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(
+        ran.error()["message"],
+        format!("{}: not a regular file", config.display())
+    );
+}

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use crate::support::{larql, larql_in_shell, model, reference};
 
 /// The notes of a command that writes a model.
@@ -44,7 +46,8 @@ fn a_model_without_a_tokenizer_gives_files_without_vocabulary_and_says_so_once()
     for (model, name) in [(&gguf, "of-gguf"), (&vindex, "of-vindex")] {
         let out = path(&dir, name);
         let notes = notes(&["export", model, "--to", "safetensors", "-o", &out]);
-        assert_eq!(count(&notes, "no tokenizer files"), 1, "{notes:?}");
+        let expected = ["the folder has no tokenizer files, as its source had none"];
+        assert_eq!(notes, expected, "{name}");
     }
 }
 
@@ -107,7 +110,7 @@ fn decoding_to_float32_needs_no_permission_and_rounding_does() {
             "quantize from the original weights, or pass --requantize to add the second error to the first",
         ),
     ] {
-        let out = path(&dir, "refused");
+        let out = path(&dir, "refused.gguf");
         for args in [
             &["quantize", &q8, mix, "-o", &out][..],
             &["extract", &q8, "-o", &out, "--quant", mix],
@@ -238,5 +241,129 @@ fn a_limit_on_file_sizes_is_an_error_and_leaves_nothing() {
             "{error}"
         );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{args:?}");
+    }
+}
+
+/// A copy of the embedded model in which one text is another one.
+fn altered(name: &str, alter: impl FnOnce(&mut Value)) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(model()).unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, dir.path().join(from.file_name().unwrap())).unwrap();
+    }
+    let file = dir.path().join(name);
+    let mut value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    alter(&mut value);
+    fs::write(&file, value.to_string()).unwrap();
+    dir
+}
+
+#[test]
+fn a_broken_tokenizer_is_an_error_and_not_a_file_without_vocabulary() {
+    let out = tempfile::tempdir().unwrap();
+    let added = json!({"id": 99999, "content": "<zz>", "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": true});
+    let cases = [
+        (
+            altered("tokenizer.json", |v| *v = json!({})),
+            "tokenizer.json",
+        ),
+        (
+            altered("tokenizer.json", |v| {
+                v["added_tokens"].as_array_mut().unwrap().push(added);
+            }),
+            "added token `<zz>` declares id 99999",
+        ),
+        (
+            altered("tokenizer.json", |v| v["normalizer"] = json!({"type": "X"})),
+            "tokenizer.json",
+        ),
+        (
+            altered("tokenizer_config.json", |v| v["bos_token"] = json!("<no>")),
+            "bos_token names `<no>`, which is not in the vocabulary",
+        ),
+        (
+            altered("config.json", |v| v["eos_token_id"] = json!("x")),
+            "eos_token_id must be a token id",
+        ),
+        (
+            altered("config.json", |v| v["eos_token_id"] = json!(99999)),
+            "99999",
+        ),
+    ];
+    for (source, message) in &cases {
+        let source = source.path().to_str().unwrap();
+        let file = path(&out, "o.gguf");
+        for args in [
+            &["export", source, "--to", "gguf", "-o", &file][..],
+            &["quantize", source, "q8_0", "-o", &file],
+        ] {
+            let ran = larql(args.iter().chain(&["--format", "json"])).run();
+            assert_eq!(ran.code, 1, "{message}: {ran:?}");
+            let error = ran.error();
+            let found = error["message"].as_str().unwrap();
+            assert!(found.contains(message), "{message}: {found}");
+            assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0, "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_tokenizer_that_gguf_cannot_express_is_left_out_with_a_note() {
+    let out = tempfile::tempdir().unwrap();
+    let of_another_kind = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
+    let cases = [
+        (
+            altered("tokenizer.json", |v| v["decoder"] = of_another_kind),
+            "decoder `WordPiece` is not supported",
+        ),
+        (
+            altered("tokenizer.json", |v| {
+                v["model"]["end_of_word_suffix"] = json!("~");
+            }),
+            "model.end_of_word_suffix is `~`",
+        ),
+    ];
+    for (i, (source, why)) in cases.iter().enumerate() {
+        let file = path(&out, &format!("{i}.gguf"));
+        let source = source.path().to_str().unwrap();
+        let notes = notes(&["export", source, "--to", "gguf", "-o", &file]);
+        let of_vocabulary: Vec<&String> = notes
+            .iter()
+            .filter(|note| note.contains("carries no vocabulary"))
+            .collect();
+        assert!(
+            of_vocabulary.len() == 1 && of_vocabulary[0].contains(why),
+            "{why}: {notes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_gguf_gets_a_name_by_which_it_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let llama = reference("llama");
+    for (name, better) in [
+        ("a.txt", "a.gguf"),
+        ("a", "a.gguf"),
+        ("q.gguf/", "q.gguf"),
+        (".gguf", ".gguf.gguf"),
+    ] {
+        let (out, better) = (path(&dir, name), path(&dir, better));
+        for args in [
+            &["export", &llama, "--to", "gguf", "-o", &out][..],
+            &["quantize", &llama, "q8_0", "-o", &out],
+        ] {
+            let ran = larql(args.iter().chain(&["--format", "json"])).run();
+            assert_eq!(ran.code, 1, "{ran:?}");
+            let error = ran.error();
+            assert_eq!(error["kind"], "not_a_gguf_name");
+            assert_eq!(
+                error["message"],
+                format!("{out}: not a name for a GGUF, which is one file whose name ends in .gguf")
+            );
+            assert_eq!(error["hint"], format!("for example {better}"));
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
     }
 }

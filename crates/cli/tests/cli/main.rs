@@ -9,6 +9,8 @@ mod errors;
 mod export;
 mod forms;
 mod hub;
+#[cfg(unix)]
+mod interrupt;
 mod lql;
 mod model;
 mod pack;

@@ -35,6 +35,33 @@ fn extract_accounts_for_every_tensor() {
     );
 }
 
+/// What went in has the types of the source, what is held those of the vindex.
+#[test]
+fn the_types_of_the_source_and_of_the_vindex_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let quantized = |out: &str, format: &str| {
+        let args = ["extract", model(), "-o", out, "--quant", "q8_0"];
+        larql(args.iter().chain(&["--format", format])).run()
+    };
+    let (first, second) = (out("first"), out("second"));
+    let made: Value = serde_json::from_str(&quantized(&first, "json").stdout).unwrap();
+    assert!(made["stored_types"]["BF16"].is_u64(), "{made}");
+    assert!(made["stored_types"]["Q8_0"].is_null(), "{made}");
+    let held = made["held_types"].as_object().unwrap();
+    let shown = larql(["show", &first, "--format", "json"]).json();
+    let shown = shown["stored_types"].as_object().unwrap();
+    assert!(held.contains_key("Q8_0"), "{made}");
+    assert!(held.keys().eq(shown.keys()), "{made}");
+    for (name, bytes) in held {
+        assert_eq!(*bytes, shown[name]["bytes"], "{name}");
+    }
+    let told = quantized(&second, "table").stdout;
+    assert!(told.contains("used of the source, as BF16 "), "{told}");
+    assert!(told.contains("held by the vindex, as Q8_0 "), "{told}");
+    assert!(!told.contains("held by the vindex, as BF16 "), "{told}");
+}
+
 #[test]
 fn a_vindex_gives_the_answers_of_its_checkpoint() {
     let dir = tempfile::tempdir().unwrap();

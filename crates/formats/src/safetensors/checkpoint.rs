@@ -28,7 +28,6 @@ pub struct Checkpoint {
     tensors: Vec<TensorInfo>,
     /// Name to position in `tensors` and file.
     index: HashMap<String, (usize, usize)>,
-    unlisted: Vec<(String, PathBuf)>,
 }
 
 /// The index file. Its other keys, such as the total size, say nothing that the shards do not.
@@ -45,7 +44,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Ambiguous`], [`Error::NoWeights`], [`Error::MissingIndexShard`],
-    /// [`Error::MissingTensors`], or what is wrong with a file.
+    /// [`Error::MissingTensors`], [`Error::UnlistedTensors`], [`Error::TensorInTwoShards`], or what is wrong with a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
         let path = path.as_ref();
         if path.is_file() {
@@ -79,7 +78,7 @@ impl Checkpoint {
             names_of.entry(shard).or_default().push(tensor);
         }
         let mut checkpoint = Checkpoint::empty(path);
-        let mut missing = Vec::new();
+        let (mut missing, mut unlisted, mut twice) = (Vec::new(), Vec::new(), Vec::new());
         for (shard, names) in names_of {
             let shard_path = path.join(shard);
             if !shard_path.exists() {
@@ -96,24 +95,40 @@ impl Checkpoint {
                     .filter(|name| file.tensor(name).is_none())
                     .map(|name| ((*name).to_owned(), shard.to_owned())),
             );
-            let (listed, unlisted): (Vec<_>, Vec<_>) = file
-                .tensors()
-                .iter()
-                .cloned()
-                .partition(|t| shard_of.get(&t.name).is_some_and(|s| s == shard));
-            checkpoint
-                .unlisted
-                .extend(unlisted.into_iter().map(|t| (t.name, shard_path.clone())));
+            let mut listed = Vec::with_capacity(names.len());
+            for tensor in file.tensors() {
+                match shard_of.get(&tensor.name) {
+                    Some(its_shard) if its_shard == shard => listed.push(tensor.clone()),
+                    Some(its_shard) => twice.push((tensor.name.clone(), its_shard, shard)),
+                    None => unlisted.push((tensor.name.clone(), shard.to_owned())),
+                }
+            }
             checkpoint.add(file, listed);
         }
-        if missing.is_empty() {
-            return Ok(checkpoint);
+        let path = || index.to_path_buf();
+        if !missing.is_empty() {
+            missing.sort();
+            return Err(Error::MissingTensors {
+                path: path(),
+                tensors: missing,
+            });
         }
-        missing.sort();
-        Err(Error::MissingTensors {
-            path: index.to_path_buf(),
-            tensors: missing,
-        })
+        // Where none is missing, the shard of the index has it too.
+        if let Some((tensor, one, other)) = twice.into_iter().min() {
+            return Err(Error::TensorInTwoShards {
+                path: path(),
+                tensor,
+                shards: Box::new([one.clone(), other.to_owned()]),
+            });
+        }
+        if !unlisted.is_empty() {
+            unlisted.sort();
+            return Err(Error::UnlistedTensors {
+                path: path(),
+                tensors: unlisted,
+            });
+        }
+        Ok(checkpoint)
     }
 
     fn empty(path: &Path) -> Checkpoint {
@@ -123,7 +138,6 @@ impl Checkpoint {
             paths: Vec::new(),
             tensors: Vec::new(),
             index: HashMap::new(),
-            unlisted: Vec::new(),
         }
     }
 
@@ -181,12 +195,6 @@ impl Checkpoint {
                 tensor: name.to_owned(),
             }),
         }
-    }
-
-    /// Tensors that are in a shard although the index does not place them there, with the shard.
-    /// They are not among [`Checkpoint::tensors`]; whether that matters is the caller's decision.
-    pub fn unlisted(&self) -> &[(String, PathBuf)] {
-        &self.unlisted
     }
 }
 

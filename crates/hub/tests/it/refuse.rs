@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use larql_hub::{Hub, HubError, Token};
 
-use crate::server::Host;
+use crate::server::{Fault, Host, tag};
 use crate::{Setup, names, noise, setup};
 
 fn publish(setup: &Setup) -> Vec<u8> {
@@ -135,6 +135,88 @@ fn a_hostile_name_creates_nothing() {
             "{log:?}"
         );
     }
+}
+
+/// What is too large shows before a byte of it is asked for.
+#[test]
+fn an_absurd_length_is_refused_before_anything_comes() {
+    for (file, length, limit) in [
+        ("config.json", 1_u64 << 40, 16_u64 << 20),
+        ("config.json", (16 << 20) + 1, 16 << 20),
+        ("tokenizer.json", 1 << 40, 256 << 20),
+        ("model.safetensors", 1 << 62, 1 << 42),
+    ] {
+        let setup = setup();
+        setup.server.publish(
+            "org/name",
+            "main",
+            &[
+                ("config.json", b"{}"),
+                ("model.safetensors", &noise(23, 20_011)),
+                ("tokenizer.json", b"{}"),
+            ],
+        );
+        setup.server.fail(file, &[Fault::Announce(length)]);
+        let error = setup.fetch("org/name").unwrap_err();
+        let expected = format!("{file}: announced length: {length} bytes, the limit is {limit}");
+        assert_eq!(error.to_string(), expected);
+        let log = setup.server.take_log();
+        let is_of_file = |path: &str| path.contains("/resolve/");
+        assert!(
+            log.iter()
+                .all(|seen| seen.method == "HEAD" || !is_of_file(&seen.path)),
+            "{log:?}"
+        );
+    }
+}
+
+#[test]
+fn headers_of_a_file_of_absurd_length_are_refused() {
+    let setup = setup();
+    publish(&setup);
+    let length = 1 << 62;
+    setup
+        .server
+        .fail("model.safetensors", &[Fault::Announce(length)]);
+    let error = setup.headers("org/name").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "model.safetensors: announced length: {length} bytes, the limit is {}",
+            1_u64 << 42
+        )
+    );
+}
+
+/// The tag of a small file is its SHA-1 as git has it.
+#[test]
+fn a_small_file_of_the_right_size_and_other_bytes_is_not_kept() {
+    let setup = setup();
+    publish(&setup);
+    let wrong = |error: HubError| {
+        let message = error.to_string();
+        assert!(
+            matches!(
+                &error,
+                HubError::WrongHash { file, expected, .. }
+                    if file == "config.json" && *expected == tag(b"{}")
+            ),
+            "{message}"
+        );
+        assert!(
+            message.starts_with("config.json: SHA-1 as a git blob is ")
+                && message.ends_with("; nothing of it was kept"),
+            "{message}"
+        );
+    };
+    setup.server.fail("config.json", &[Fault::Flip]);
+    wrong(setup.headers("org/name").unwrap_err());
+    setup.server.fail("config.json", &[Fault::Flip]);
+    wrong(setup.fetch("org/name").unwrap_err());
+    let blobs = setup.repo("org/name").join("blobs");
+    assert_eq!(names(&blobs), Vec::<String>::new());
+    let folder = setup.fetch("org/name").unwrap();
+    assert_eq!(std::fs::read(folder.join("config.json")).unwrap(), b"{}");
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn wrong_content_is_an_error_and_does_not_stay() {
     let error = setup.fetch("org/name").unwrap_err();
     let HubError::WrongHash {
         file,
+        hash: "SHA-256",
         expected,
         got,
     } = &error

@@ -10,6 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 /// Files from this size on are large ones.
@@ -54,6 +55,8 @@ pub(crate) enum Fault {
     Longer,
     /// This status and nothing else.
     Status(u16),
+    /// The file is said to have this many bytes.
+    Announce(u64),
     /// The question before the transfer is answered as for other content.
     HeadOf(Vec<u8>),
 }
@@ -87,6 +90,8 @@ struct Answer {
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
     sent: usize,
+    /// What is said of the body's length, if it is not true.
+    announced: Option<u64>,
 }
 
 impl Server {
@@ -188,7 +193,8 @@ fn answer(host: Host, state: &Mutex<State>, mut stream: TcpStream) -> std::io::R
     for (name, value) in &answer.headers {
         let _ = write!(head, "{name}: {value}\r\n");
     }
-    let _ = write!(head, "content-length: {}\r\n\r\n", answer.body.len());
+    let length = answer.announced.unwrap_or(answer.body.len() as u64);
+    let _ = write!(head, "content-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes())?;
     stream.write_all(&answer.body[..answer.sent])?;
     stream.flush()
@@ -303,11 +309,17 @@ fn resolve(state: &mut State, request: &Request, name: &str, revision: &str, fil
         bytes.clone_from(other);
         state.faults.get_mut(file).unwrap().remove(0);
     }
+    let announced = match state.faults.get(file).and_then(|list| list.first()) {
+        Some(Fault::Announce(n)) => Some(*n),
+        _ => None,
+    };
     let tag = tag(&bytes);
     let commit_header = ("x-repo-commit", commit.clone());
     if bytes.len() < LARGE_BYTES {
         let headers = vec![commit_header, ("etag", format!("\"{tag}\""))];
-        return content(state, request, file, bytes, headers);
+        let mut answer = content(state, request, file, bytes, headers);
+        answer.announced = announced;
+        return answer;
     }
     let to = format!("{}/{name}/{commit}/{file}?signature=secret", state.storage);
     let mut answer = Answer::redirect(302, to.replace(' ', "%20"));
@@ -315,7 +327,10 @@ fn resolve(state: &mut State, request: &Request, name: &str, revision: &str, fil
         commit_header,
         ("etag", "\"of the redirect\"".to_owned()),
         ("x-linked-etag", format!("\"{tag}\"")),
-        ("x-linked-size", bytes.len().to_string()),
+        (
+            "x-linked-size",
+            announced.unwrap_or(bytes.len() as u64).to_string(),
+        ),
     ]);
     answer
 }
@@ -339,6 +354,10 @@ fn content(
         (start.parse::<usize>().unwrap(), end.parse::<usize>().ok())
     });
     let total = bytes.len();
+    let said = match fault {
+        Some(Fault::Announce(n)) => n,
+        _ => total as u64,
+    };
     match &fault {
         Some(Fault::Flip) => bytes[total / 2] ^= 1,
         Some(Fault::Longer) => bytes.push(0),
@@ -352,7 +371,7 @@ fn content(
             let end = end.map_or(total, |last| (last + 1).min(total));
             let mut answer = Answer::body(bytes[start..end].to_vec(), headers);
             answer.status = 206;
-            let range = format!("bytes {start}-{}/{total}", end - 1);
+            let range = format!("bytes {start}-{}/{said}", end - 1);
             answer.headers.push(("content-range", range));
             answer
         }
@@ -376,6 +395,7 @@ impl Answer {
             headers: Vec::new(),
             body: Vec::new(),
             sent: 0,
+            announced: None,
         }
     }
 
@@ -397,17 +417,20 @@ impl Answer {
             headers,
             sent: body.len(),
             body,
+            announced: None,
         }
     }
 }
 
-/// The tag of a file: its SHA-256 if it is a large one.
+/// The tag of a file: its SHA-256 if it is a large one, else the name that git gives it.
 pub(crate) fn tag(bytes: &[u8]) -> String {
-    let digits = hex(&Sha256::digest(bytes));
     if bytes.len() < LARGE_BYTES {
-        digits[..40].to_owned()
+        let mut hash = Sha1::new();
+        hash.update(format!("blob {}\0", bytes.len()));
+        hash.update(bytes);
+        hex(&hash.finalize())
     } else {
-        digits
+        hex(&Sha256::digest(bytes))
     }
 }
 

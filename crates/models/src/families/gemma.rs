@@ -127,11 +127,20 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
     };
     let (query_scale, attention_softcap, final_softcap) = match generation {
         Generation::One => (f64::from(sizes.d_head), None, None),
-        Generation::Two | Generation::Three => (
+        Generation::Two => (
             cfg.opt_positive("query_pre_attn_scalar")?.unwrap_or(256.0),
-            class_softcap(cfg, "attn_logit_softcapping", generation, 50.0)?,
-            class_softcap(cfg, "final_logit_softcapping", generation, 30.0)?,
+            class_softcap(cfg, "attn_logit_softcapping", 50.0)?,
+            class_softcap(cfg, "final_logit_softcapping", 30.0)?,
         ),
+        Generation::Three => {
+            // Its class has the key and computes nothing with it: norms of queries and keys took its place.
+            cfg.ignore("attn_logit_softcapping");
+            (
+                cfg.opt_positive("query_pre_attn_scalar")?.unwrap_or(256.0),
+                None,
+                softcap(cfg, "final_logit_softcapping")?,
+            )
+        }
     };
     let bias = if cfg.bool_or("attention_bias", false)? {
         AttentionBias::Qkvo
@@ -162,15 +171,11 @@ fn from_config(cfg: &RawConfig<'_>, generation: Generation) -> Result<ModelSpec,
 fn class_softcap(
     cfg: &RawConfig<'_>,
     key: &str,
-    generation: Generation,
     class_cap: f32,
 ) -> Result<Option<f32>, ModelError> {
     let stated = softcap(cfg, key)?;
     let is_silent = stated.is_none() && !cfg.is_null(key);
-    Ok(match generation {
-        Generation::Two if is_silent => Some(class_cap),
-        Generation::One | Generation::Two | Generation::Three => stated,
-    })
+    Ok(if is_silent { Some(class_cap) } else { stated })
 }
 
 /// Early Gemma 1 files say `hidden_act: gelu` and mean the tanh form, which `hidden_activation` states when it is there.
@@ -264,10 +269,7 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
             Some(gguf_positive(facts, arch, "final_logit_softcapping")?.unwrap_or(30.0)),
         ),
         Generation::One => (None, None),
-        Generation::Three => (
-            gguf_positive(facts, arch, "attn_logit_softcapping")?,
-            gguf_positive(facts, arch, "final_logit_softcapping")?,
-        ),
+        Generation::Three => (None, gguf_positive(facts, arch, "final_logit_softcapping")?),
     };
     let scale = match gguf_positive(facts, arch, "attention.scale")? {
         Some(scale) => scale,
@@ -277,11 +279,10 @@ fn from_gguf(facts: &GgufFacts<'_>, generation: Generation) -> Result<ModelSpec,
     known.push("attention.scale");
     if generation != Generation::One {
         known.extend(GGUF_WINDOW_KEYS);
-        known.extend([
-            "attn_logit_softcapping",
-            "final_logit_softcapping",
-            "rope.freq_base_swa",
-        ]);
+        known.extend(["final_logit_softcapping", "rope.freq_base_swa"]);
+    }
+    if generation == Generation::Two {
+        known.push("attn_logit_softcapping");
     }
     gguf_finish(facts, arch, &known)?;
     let found = Found {

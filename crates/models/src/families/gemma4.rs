@@ -108,9 +108,22 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         }
     }
     let sizes = sizes_with_kv(cfg, Some(4), |_, _| 256)?;
+    let eps = cfg.opt_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32;
+    let activation = match cfg.opt_str("hidden_activation")? {
+        None => Activation::GeluTanh,
+        Some(name) => activation_named(name)
+            .ok_or_else(|| cfg.bad("hidden_activation", &Value::from(name), "gelu_pytorch_tanh"))?,
+    };
     let windows = windows(cfg, sizes.n_layers)?;
     let windowed: Vec<bool> = windows.iter().map(Option::is_some).collect();
     let mut sources = sharing::kv_sources(cfg, &windowed, 0)?;
+    let per_layer = per_layer(cfg, sizes, activation, eps)?;
+    let n_shared = sources.iter().filter(|s| **s != KvSource::Own).count();
+    if n_shared > 0 && per_layer.is_none() {
+        // The class runs layers that share only where it has per-layer embeddings.
+        let expected = "0 where hidden_size_per_layer_input is 0";
+        return Err(cfg.bad("num_kv_shared_layers", &Value::from(n_shared), expected));
+    }
     let key_is_value = cfg.bool_or("attention_k_eq_v", false)?;
     for (source, windowed) in sources.iter_mut().zip(&windowed) {
         if key_is_value && !windowed && *source == KvSource::Own {
@@ -118,12 +131,6 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         }
     }
     let (local, global) = heads(cfg, sizes, &windowed, key_is_value)?;
-    let eps = cfg.opt_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32;
-    let activation = match cfg.opt_str("hidden_activation")? {
-        None => Activation::GeluTanh,
-        Some(name) => activation_named(name)
-            .ok_or_else(|| cfg.bad("hidden_activation", &Value::from(name), "gelu_pytorch_tanh"))?,
-    };
     let found = Found {
         eps,
         bias: flagged_bias(cfg, "attention_bias", false, AttentionBias::Qkvo)?,
@@ -135,7 +142,7 @@ fn from_config(cfg: &RawConfig<'_>) -> Result<ModelSpec, ModelError> {
         sources,
         local,
         global,
-        per_layer: per_layer(cfg, sizes, activation, eps)?,
+        per_layer,
         experts: experts(cfg)?,
         sizes,
     };
@@ -246,6 +253,10 @@ fn ropes(
     };
     let one = |key: &str, class: RopeClass| -> Result<RopeSpec, ModelError> {
         let nested = params.object(key)?.ok_or_else(|| params.missing(key))?;
+        // The class has bases only for files without `rope_parameters`.
+        if nested.get("rope_theta").is_none() {
+            return Err(nested.missing("rope_theta"));
+        }
         if nested.opt_str("rope_type")? != Some("proportional") {
             return rope::of_params(&nested, class);
         }

@@ -39,6 +39,7 @@ mod stablelm;
 mod starcoder2;
 mod stated;
 mod to_config;
+mod transformers;
 
 use larql_formats::gguf::Metadata;
 
@@ -51,6 +52,7 @@ pub(crate) use difference::{differences, first_difference};
 pub(crate) use llama_cpp::{reads_otherwise, wants_head};
 pub(crate) use mla::HALVES as LATENT_HALVES;
 pub(crate) use to_config::{is_class_of, to_config};
+pub(crate) use transformers::taken_otherwise;
 
 /// Values of a tensor, if there is one of that name.
 pub(crate) type Floats<'a> = dyn Fn(&str) -> Result<Option<Vec<f32>>, ModelError> + 'a;

@@ -4,9 +4,20 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::TokenizerError;
+use super::handle::TokenizerWarning;
+use super::post_processor;
 use super::special::SpecialTokens;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+
+/// Classes, with or without `Fast`, that build their post-processor anew from `add_bos_token` and `add_eos_token`: published
+/// files rely on it where tokenizer.json says otherwise. All other classes run tokenizer.json as it is.
+const REBUILDING: [&str; 4] = [
+    "LlamaTokenizer",
+    "CodeLlamaTokenizer",
+    "GemmaTokenizer",
+    "CohereTokenizer",
+];
 
 /// The parsed files beside a tokenizer.json; a file that does not exist is `None`.
 #[derive(Debug, Clone)]
@@ -52,38 +63,57 @@ pub(super) struct DeclaredToken {
     pub(super) rstrip: bool,
 }
 
-/// Resolves the special tokens; `id_of` looks a marker up in the vocabulary.
+/// Resolves the special tokens, with what the user must know; `id_of` looks a marker up in the vocabulary.
 pub(super) fn special_tokens(
     head: &Head,
     cfg: &HfTokenizerConfig,
     n_vocab: usize,
     id_of: &dyn Fn(&str) -> Option<u32>,
-) -> Result<SpecialTokens, TokenizerError> {
+) -> Result<(SpecialTokens, Vec<TokenizerWarning>), TokenizerError> {
     let named = |key: &str| named_token(cfg, key, id_of);
-    let template_prefix = template_prefix(&head.post_processor, id_of)?;
+    let around = post_processor::around(&head.post_processor)?;
+    for (what, ids) in [("begins", &around.before), ("ends", &around.after)] {
+        let what = format!("tokenizer.json: an id with which the post_processor {what} a text");
+        check_ids(&what, ids, n_vocab)?;
+    }
     let declared_bos = declared_ids(cfg, "bos_token_id")?.first().copied();
     let bos = named("bos_token")?
         .or(declared_bos)
-        .or_else(|| template_prefix.last().copied());
+        .or_else(|| around.before.last().copied());
     let mut eos: Vec<u32> = named("eos_token")?.into_iter().collect();
-    eos.extend(declared_ids(cfg, "eos_token_id")?);
+    eos.extend(checked_ids(cfg, "eos_token_id", n_vocab)?);
+    if eos.is_empty() {
+        eos.clone_from(&around.after);
+    }
+    check_ending(&around.after, &eos)?;
     let unk = named("unk_token")?;
-    let pad = named("pad_token")?.or(declared_ids(cfg, "pad_token_id")?.first().copied());
-    let add_bos = flag(cfg, "add_bos_token")?.unwrap_or(!template_prefix.is_empty());
-    let add_eos = flag(cfg, "add_eos_token")?.unwrap_or(false);
-    let prefix = match (add_bos, template_prefix.is_empty()) {
+    let declared_pad = checked_ids(cfg, "pad_token_id", n_vocab)?.first().copied();
+    let pad = named("pad_token")?.or(declared_pad);
+    let mut warnings = Vec::new();
+    let add_bos = switch(
+        cfg,
+        "add_bos_token",
+        !around.before.is_empty(),
+        &mut warnings,
+    )?;
+    let add_eos = switch(
+        cfg,
+        "add_eos_token",
+        !around.after.is_empty(),
+        &mut warnings,
+    )?;
+    if add_eos {
+        warnings.push(TokenizerWarning::EndLeftOut);
+    }
+    let prefix = match (add_bos, around.before.is_empty()) {
         (false, _) => Vec::new(),
-        (true, false) => template_prefix,
+        (true, false) => around.before,
         (true, true) => vec![bos.ok_or(TokenizerError::MissingBos)?],
     };
-    for (what, ids) in [
-        ("bos", bos.as_slice()),
-        ("prefix", prefix.as_slice()),
-        ("unk", unk.as_slice()),
-    ] {
-        check_ids(what, ids, n_vocab)?;
+    for (what, id) in [("bos", bos), ("unk", unk)] {
+        check_ids(what, id.as_slice(), n_vocab)?;
     }
-    Ok(SpecialTokens {
+    let special = SpecialTokens {
         bos,
         eos,
         unk,
@@ -91,8 +121,44 @@ pub(super) fn special_tokens(
         add_bos,
         add_eos,
         prefix,
+    };
+    Ok((special.normalize(), warnings))
+}
+
+/// A prompt is to be continued, so what ends a text is left out of it; that is right only for ids that end.
+fn check_ending(after: &[u32], eos: &[u32]) -> Result<(), TokenizerError> {
+    match after.iter().find(|id| !eos.contains(id)) {
+        None => Ok(()),
+        Some(id) => Err(TokenizerError::PostProcessor {
+            key: "single",
+            found: format!("a template with id {id} after the text"),
+            expected: "nothing there but the ids that end generation (eos_token, eos_token_id)",
+        }),
     }
-    .normalize())
+}
+
+/// What `key` switches: as tokenizer.json has it, but in the classes that follow the key.
+fn switch(
+    cfg: &HfTokenizerConfig,
+    key: &'static str,
+    by_file: bool,
+    warnings: &mut Vec<TokenizerWarning>,
+) -> Result<bool, TokenizerError> {
+    let Some(stated) = flag(cfg, key)?.filter(|stated| *stated != by_file) else {
+        return Ok(by_file);
+    };
+    let class = tokenizer_class(cfg).map(str::to_owned);
+    let follows_key = class.as_deref().is_some_and(|class| {
+        let class = class.strip_suffix("Fast").unwrap_or(class);
+        REBUILDING.contains(&class)
+    });
+    warnings.push(TokenizerWarning::SwitchMismatch {
+        key,
+        stated,
+        class,
+        follows_key,
+    });
+    Ok(if follows_key { stated } else { by_file })
 }
 
 pub(super) fn check_ids(what: &str, ids: &[u32], n_vocab: usize) -> Result<(), TokenizerError> {
@@ -172,8 +238,14 @@ pub(super) fn named_token(
     Ok(Some(id))
 }
 
+/// A value of a key, with the file it stands in.
+struct Declared {
+    file: &'static str,
+    id: u32,
+}
+
 /// The ids under `key` in generation_config.json, then in config.json and its `text_config`.
-fn declared_ids(cfg: &HfTokenizerConfig, key: &str) -> Result<Vec<u32>, TokenizerError> {
+fn declared(cfg: &HfTokenizerConfig, key: &str) -> Result<Vec<Declared>, TokenizerError> {
     let mut ids = Vec::new();
     let text_config = cfg.config.as_ref().and_then(|c| c.get("text_config"));
     for (file, root) in [
@@ -189,50 +261,39 @@ fn declared_ids(cfg: &HfTokenizerConfig, key: &str) -> Result<Vec<u32>, Tokenize
         };
         for entry in list {
             let id = entry.as_u64().and_then(|id| u32::try_from(id).ok());
-            ids.push(id.ok_or_else(|| TokenizerError::ConfigValue {
+            let id = id.ok_or_else(|| TokenizerError::ConfigValue {
                 file,
                 key: key.to_owned(),
                 expected: "a token id or a list of token ids",
-            })?);
+            })?;
+            ids.push(Declared { file, id });
         }
     }
     Ok(ids)
 }
 
-/// The special ids that the post-processor puts before a text.
-fn template_prefix(
-    post_processor: &Value,
-    id_of: &dyn Fn(&str) -> Option<u32>,
+fn declared_ids(cfg: &HfTokenizerConfig, key: &str) -> Result<Vec<u32>, TokenizerError> {
+    Ok(declared(cfg, key)?.iter().map(|one| one.id).collect())
+}
+
+/// As [`declared_ids`], for ids that only come out of a model: they need no text, but a row of the vocabulary or, where that
+/// is larger, of the embedding.
+fn checked_ids(
+    cfg: &HfTokenizerConfig,
+    key: &str,
+    n_vocab: usize,
 ) -> Result<Vec<u32>, TokenizerError> {
-    let lookup = |text: &str| {
-        id_of(text).ok_or_else(|| TokenizerError::UnknownPiece {
-            what: "tokenizer.json: post_processor".to_owned(),
-            piece: text.to_owned(),
-        })
-    };
-    match post_processor["type"].as_str() {
-        Some("TemplateProcessing") => {
-            let single = post_processor["single"].as_array();
-            single
-                .into_iter()
-                .flatten()
-                .map_while(|step| step["SpecialToken"]["id"].as_str())
-                .map(lookup)
-                .collect()
-        }
-        Some("BertProcessing" | "RobertaProcessing") => {
-            let cls = post_processor["cls"][0].as_str();
-            cls.into_iter().map(lookup).collect()
-        }
-        Some("Sequence") => {
-            let steps = post_processor["processors"].as_array();
-            let mut prefix = Vec::new();
-            for step in steps.into_iter().flatten() {
-                // The last step is the outermost.
-                prefix.splice(0..0, template_prefix(step, id_of)?);
-            }
-            Ok(prefix)
-        }
-        _ => Ok(Vec::new()),
+    let root = cfg.config.as_ref();
+    let rows = [root, root.and_then(|c| c.get("text_config"))]
+        .into_iter()
+        .flatten()
+        .filter_map(|config| config.get("vocab_size")?.as_u64())
+        .filter_map(|rows| usize::try_from(rows).ok())
+        .max();
+    let n_ids = n_vocab.max(rows.unwrap_or(0));
+    let declared = declared(cfg, key)?;
+    for one in &declared {
+        check_ids(&format!("{}: {key}", one.file), &[one.id], n_ids)?;
     }
+    Ok(declared.iter().map(|one| one.id).collect())
 }

@@ -126,6 +126,50 @@ pub enum TokenizerError {
     /// A key of the GGUF is missing or has another type.
     #[error("the tokenizer keys of the file cannot be read")]
     Metadata(#[from] larql_formats::Error),
+    /// What the post-processor of tokenizer.json adds to a text cannot be said by ids around a prompt.
+    #[error("tokenizer.json: {key} of its post_processor is {found}, expected {expected}")]
+    PostProcessor {
+        /// The key within it.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// Merges are left out at random, so that a text has other ids each time.
+    #[error(
+        "tokenizer.json: model.dropout is {dropout}, which gives a text other ids each time, expected null or 0"
+    )]
+    Dropout {
+        /// The share of merges left out.
+        dropout: f32,
+    },
+    /// Two texts share one id.
+    #[error(
+        "tokenizer.json: `{first}` and `{second}` both have id {id}, each token needs one of its own"
+    )]
+    SharedId {
+        /// The id.
+        id: u32,
+        /// The first of the texts.
+        first: String,
+        /// The second.
+        second: String,
+    },
+    /// A part of tokenizer.json that the `tokenizers` crate does not read.
+    #[error(
+        "tokenizer.json: {part} of type {found} cannot be read, expected one of {known} with all that belongs to it"
+    )]
+    Part {
+        /// The key of the part.
+        part: &'static str,
+        /// The type that it states.
+        found: String,
+        /// The types that can be read.
+        known: &'static str,
+        /// What the crate says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// tokenizer.json is not JSON, or lacks a part.
     #[error("tokenizer.json cannot be read")]
     Json(#[from] serde_json::Error),

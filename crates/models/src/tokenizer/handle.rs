@@ -55,6 +55,19 @@ pub enum TokenizerWarning {
         /// Its number of tokens by the class.
         n_tokens_class: usize,
     },
+    /// A switch in tokenizer_config.json says something else than the post-processor of tokenizer.json does.
+    SwitchMismatch {
+        /// `add_bos_token` or `add_eos_token`.
+        key: &'static str,
+        /// Its value.
+        stated: bool,
+        /// The class that tokenizer_config.json names.
+        class: Option<String>,
+        /// Whether that class follows the switch, and so do we; if not, it runs tokenizer.json as it is.
+        follows_key: bool,
+    },
+    /// The files put the end of a text behind each text; we do not, for a prompt is to be continued.
+    EndLeftOut,
 }
 
 impl std::fmt::Display for TokenizerWarning {
@@ -69,6 +82,27 @@ impl std::fmt::Display for TokenizerWarning {
                 f,
                 "tokenizer.json and tokenizer_config.json ({class}) split words differently: {probe:?} is \
                  {n_tokens_file} tokens by the first and {n_tokens_class} by the second, using the first"
+            ),
+            Self::SwitchMismatch {
+                key,
+                stated,
+                class,
+                follows_key,
+            } => {
+                let class = class.as_deref().unwrap_or("no class");
+                let choice = match follows_key {
+                    true => "using the first, as this class does",
+                    false => "using the second, as this class does",
+                };
+                write!(
+                    f,
+                    "{key} is {stated} in tokenizer_config.json ({class}), and the post_processor of tokenizer.json \
+                     does otherwise, {choice}"
+                )
+            }
+            Self::EndLeftOut => f.write_str(
+                "the tokenizer's files put the end of a text behind each text, which a prompt is given without, for it \
+                 is to be continued",
             ),
         }
     }
@@ -101,7 +135,11 @@ impl Engine {
 }
 
 impl Tokenizer {
-    pub(super) fn from_inner(inner: Inner) -> Self {
+    pub(super) fn from_inner(mut inner: Inner) -> Self {
+        // A blank template writes no message: some files have one instead of none.
+        inner.chat_template = inner
+            .chat_template
+            .filter(|template| !template.trim().is_empty());
         Self {
             inner: Arc::new(inner),
         }

@@ -1,6 +1,10 @@
 //! Builds a tokenizer from a tokenizer.json.
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokenizers::{
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+};
 
 use super::added::{MarkerRule, Overlap};
 use super::codec::{Codec, METASPACE, Piece, PieceKind, byte_piece};
@@ -20,6 +24,8 @@ const BYTE_SPACE: char = '\u{120}';
 
 /// A text on which the splitting rules in use differ.
 const PROBE: &str = "re-use of 12345 items isn't   free; HELLO'S caf\u{e9} (x+y)!\n\n  3.14";
+
+type BackendError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What decides about the special tokens.
 pub(super) enum Source<'a> {
@@ -46,10 +52,9 @@ pub(super) fn from_json(bytes: &[u8], source: Source<'_>) -> Result<Tokenizer, T
             if let Engine::Pipeline(pipeline) = &engine {
                 warnings.extend(class_mismatch(pipeline, cfg)?);
             }
-            (
-                config::special_tokens(&head, cfg, pieces.len(), &id_of)?,
-                config::chat_template(cfg)?,
-            )
+            let (special, of_config) = config::special_tokens(&head, cfg, pieces.len(), &id_of)?;
+            warnings.extend(of_config);
+            (special, config::chat_template(cfg)?)
         }
     };
     Ok(Tokenizer::from_inner(Inner {
@@ -66,8 +71,13 @@ fn pipeline_engine(
     bytes: &[u8],
     head: &Head,
 ) -> Result<(Vec<Piece>, Engine, Codec), TokenizerError> {
-    let tokenizer = tokenizers::Tokenizer::from_bytes(bytes)
-        .map_err(TokenizerError::backend("reading tokenizer.json"))?;
+    let tokenizer =
+        tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| unreadable(bytes, error))?;
+    if let ModelWrapper::BPE(model) = tokenizer.get_model()
+        && let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0)
+    {
+        return Err(TokenizerError::Dropout { dropout });
+    }
     for token in &head.added_tokens {
         match tokenizer.token_to_id(&token.content) {
             Some(got) if got != token.id => {
@@ -85,6 +95,58 @@ fn pipeline_engine(
     check_space_rule(codec, head)?;
     let pipeline = Pipeline::new(tokenizer, Overlap::LeftmostLongest)?;
     Ok((pieces, Engine::Pipeline(Box::new(pipeline)), codec))
+}
+
+/// A key of a tokenizer.json, whether the crate reads a value of it, and the types that it knows.
+type Part = (&'static str, fn(&Value) -> bool, &'static str);
+
+/// The crate does not say which part of a file it cannot read, so each is tried alone.
+fn unreadable(bytes: &[u8], source: BackendError) -> TokenizerError {
+    let Ok(file) = serde_json::from_slice::<Value>(bytes) else {
+        return TokenizerError::backend("reading tokenizer.json")(source);
+    };
+    let parts: [Part; 5] = [
+        (
+            "model",
+            reads::<ModelWrapper>,
+            "BPE, Unigram, WordLevel, WordPiece",
+        ),
+        (
+            "normalizer",
+            reads::<Option<NormalizerWrapper>>,
+            "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, \
+             Sequence, Strip, StripAccents",
+        ),
+        (
+            "pre_tokenizer",
+            reads::<Option<PreTokenizerWrapper>>,
+            "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation, Sequence, \
+             Split, UnicodeScripts, Whitespace, WhitespaceSplit",
+        ),
+        (
+            "post_processor",
+            reads::<Option<PostProcessorWrapper>>,
+            "BertProcessing, ByteLevel, RobertaProcessing, Sequence, TemplateProcessing",
+        ),
+        (
+            "decoder",
+            reads::<Option<DecoderWrapper>>,
+            "BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece",
+        ),
+    ];
+    match parts.iter().find(|(part, reads, _)| !reads(&file[*part])) {
+        Some((part, _, known)) => TokenizerError::Part {
+            part,
+            found: file[*part]["type"].to_string(),
+            known,
+            source,
+        },
+        None => TokenizerError::backend("reading tokenizer.json")(source),
+    }
+}
+
+fn reads<T: DeserializeOwned>(part: &Value) -> bool {
+    T::deserialize(part).is_ok()
 }
 
 /// One entry per id.
@@ -110,23 +172,30 @@ fn pieces(
         kind: PieceKind::Hole,
     };
     let mut pieces = vec![hole; n_vocab];
-    for (text, id) in vocab {
-        let kind = match byte_piece(&text) {
+    let mut shared: Option<u32> = None;
+    for (text, id) in &vocab {
+        let kind = match byte_piece(text) {
             Some(byte) if byte_fallback => PieceKind::Byte(byte),
             Some(_) | None => PieceKind::Normal,
         };
-        let slot = &mut pieces[id as usize];
+        let slot = &mut pieces[*id as usize];
         if slot.kind != PieceKind::Hole {
-            return Err(TokenizerError::AddedTokenId {
-                piece: text,
-                declared: id,
-                got: id,
-            });
+            shared = Some(shared.map_or(*id, |lowest| lowest.min(*id)));
         }
         *slot = Piece {
-            text: text.into(),
+            text: text.as_str().into(),
             kind,
         };
+    }
+    if let Some(shared) = shared {
+        let sharing = vocab.iter().filter(|(_, id)| **id == shared);
+        let mut texts: Vec<&String> = sharing.map(|(text, _)| text).collect();
+        texts.sort_unstable();
+        return Err(TokenizerError::SharedId {
+            id: shared,
+            first: texts[0].clone(),
+            second: texts[1].clone(),
+        });
     }
     for token in &head.added_tokens {
         if let Some(slot) = pieces.get_mut(token.id as usize) {

@@ -22,6 +22,7 @@ mod gguf;
 mod handle;
 mod json;
 mod pipeline;
+mod post_processor;
 mod pre;
 mod probe;
 mod recognize;

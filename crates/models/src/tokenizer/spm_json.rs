@@ -271,24 +271,26 @@ fn decoder(add_space_prefix: bool) -> Value {
     json!({ "type": "Sequence", "decoders": steps })
 }
 
-/// Puts the prefix before a text, for other readers of the file.
+/// Puts the prefix before a text, and the end of a text behind it where the model has it there, for other readers of the
+/// file.
 pub(super) fn post_processor(pieces: &[Piece], special: &SpecialTokens) -> Value {
-    if special.prefix.is_empty() {
+    let end = special.eos.first().filter(|_| special.add_eos);
+    if special.prefix.is_empty() && end.is_none() {
         return Value::Null;
     }
-    let mut single = Vec::new();
     let mut tokens = serde_json::Map::new();
-    for id in &special.prefix {
+    let mut step = |id: &u32, segment: u8| {
         let text = pieces.get(*id as usize).map_or("", |p| &*p.text);
-        single.push(json!({ "SpecialToken": { "id": text, "type_id": 0 } }));
-        tokens.insert(
-            text.to_owned(),
-            json!({ "id": text, "ids": [id], "tokens": [text] }),
-        );
-    }
+        let token = json!({ "id": text, "ids": [id], "tokens": [text] });
+        tokens.insert(text.to_owned(), token);
+        json!({ "SpecialToken": { "id": text, "type_id": segment } })
+    };
+    let mut single: Vec<Value> = special.prefix.iter().map(|id| step(id, 0)).collect();
     single.push(json!({ "Sequence": { "id": "A", "type_id": 0 } }));
+    single.extend(end.map(|id| step(id, 0)));
     let mut pair = single.clone();
     pair.push(json!({ "Sequence": { "id": "B", "type_id": 1 } }));
+    pair.extend(end.map(|id| step(id, 1)));
     json!({
         "type": "TemplateProcessing",
         "single": single,

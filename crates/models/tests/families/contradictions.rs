@@ -8,6 +8,7 @@ use larql_models::quant_mix::Mix;
 use larql_models::spec::{AttentionSpec, Mixer, ModelSpec};
 use larql_models::to_gguf::Quantization;
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use super::gguf::plan;
 use super::{edited, fixture, refusal, spec_of};
@@ -17,7 +18,7 @@ type Edit = fn(&mut Map<String, Value>);
 
 #[test]
 fn of_configurations() {
-    let cases: [(&str, Edit, &str); 13] = [
+    let cases: [(&str, Edit, &str); 16] = [
         (
             "llama",
             |cfg| drop(cfg.insert("rope_theta".into(), json!(1e6))),
@@ -74,6 +75,21 @@ fn of_configurations() {
             "gemma4-dense",
             |cfg| cfg["num_experts"] = json!(4),
             "key `num_experts` is 4, expected 0 or null where enable_moe_block is not true",
+        ),
+        (
+            "gemma4-dense",
+            |cfg| cfg["rope_parameters"]["full_attention"] = json!({}),
+            "missing key `rope_parameters.full_attention.rope_theta`",
+        ),
+        (
+            "gemma4-e",
+            |cfg| cfg["rope_parameters"]["sliding_attention"] = json!({ "rope_type": "default" }),
+            "missing key `rope_parameters.sliding_attention.rope_theta`",
+        ),
+        (
+            "gemma4-dense",
+            |cfg| cfg["num_kv_shared_layers"] = json!(1),
+            "key `num_kv_shared_layers` is 1, expected 0 where hidden_size_per_layer_input is 0",
         ),
         (
             "kimi-linear",
@@ -201,7 +217,7 @@ fn changed(name: &str, key: &str, value: Option<GgufValue>) -> String {
 #[test]
 fn of_files() {
     use GgufValue::{F32, U32};
-    let cases: [(&str, &str, GgufValue, &str); 17] = [
+    let cases: [(&str, &str, GgufValue, &str); 18] = [
         (
             "deepseek-v3",
             "attention.head_count_kv",
@@ -299,6 +315,12 @@ fn of_files() {
             "is 1, expected a number above 1",
         ),
         (
+            "llama-yarn",
+            "rope.scaling.type",
+            GgufValue::String("bogus".to_owned()),
+            "is bogus, expected none, linear, yarn or longrope, the last three without rope_freqs",
+        ),
+        (
             "granite",
             "rope.scaling.finetuned",
             GgufValue::Bool(false),
@@ -310,6 +332,16 @@ fn of_files() {
         let expected = format!(".{key}` {expected}");
         assert!(message.ends_with(&expected), "{name}: {message}");
     }
+}
+
+#[test]
+fn of_files_by_a_key_too_many_or_too_few() {
+    let unread = changed(
+        "gemma3",
+        "attn_logit_softcapping",
+        Some(GgufValue::F32(5.0)),
+    );
+    assert_eq!(unread, "key not understood: gemma3.attn_logit_softcapping");
     let silent = changed("deepseek-v3", "expert_gating_func", None);
     assert_eq!(silent, "missing key `deepseek2.expert_gating_func`");
 }
@@ -333,27 +365,81 @@ fn silence_is_the_default_of_the_class() {
     assert_eq!(attention(&cap).softcap, Some(50.0));
     let none = spec_of("gemma2", |cfg| cfg["final_logit_softcapping"] = Value::Null);
     assert_eq!(none.head.softcap, None);
+    // Gemma 3 computes nothing with the one, and has no cap of its own for the other.
+    let capped = spec_of("gemma3", |cfg| {
+        cfg["attn_logit_softcapping"] = json!(5.0);
+        cfg["final_logit_softcapping"] = json!(6.0);
+    });
+    assert_eq!(attention(&capped).softcap, None);
+    assert_eq!(capped.head.softcap, Some(6.0));
     assert_eq!(
         refusal("qwen2", without("num_key_value_heads")),
         "key `num_key_value_heads` is 32, expected a divisor of 4"
     );
 }
 
-/// A quantized file has no number that is none, be it in a tensor that is copied.
-#[test]
-fn a_norm_without_a_number_is_refused_by_row() {
+/// Gemma 3 with another value, in the bits of BF16, at one place of a tensor.
+fn with_value(tensor: &str, row: usize, column: usize, value: u16) -> TempDir {
     let dir = super::edited("gemma3", |_| {});
     let path = dir.path().join("model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let infos: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
-    let at = infos["model.layers.1.input_layernorm.weight"]["data_offsets"][0]
-        .as_u64()
-        .unwrap();
-    let value = 8 + header + at as usize + 2 * 5;
-    bytes[value..value + 2].copy_from_slice(&0x7fc0u16.to_le_bytes());
+    let info = &infos[tensor];
+    assert_eq!(info["dtype"], "BF16");
+    let start = info["data_offsets"][0].as_u64().unwrap() as usize;
+    let cols = info["shape"].as_array().unwrap().last().unwrap();
+    let at = 8 + header + start + 2 * (row * cols.as_u64().unwrap() as usize + column);
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
     fs::write(&path, bytes).unwrap();
-    let expected = "tensor `blk.1.attn_norm.weight`, row 5: not a finite number";
+    dir
+}
+
+/// Why a folder cannot be written in a mix.
+fn refused_mix(dir: &TempDir, mix: Mix) -> String {
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let mut plan = plan(&checkpoint);
+    let quantization = Quantization {
+        mix,
+        requantize: false,
+    };
+    plan.quantize(&checkpoint, quantization).unwrap();
+    plan.write(&checkpoint, Vec::new()).unwrap_err().to_string()
+}
+
+/// Whether a tensor is encoded or copied, a value in it is named by the same words.
+#[test]
+fn a_value_that_no_type_holds_is_named_by_tensor_row_and_column() {
+    // Of rows of 96, the only ones that blocks of 32 divide.
+    const OUT: &str = "model.layers.1.self_attn.o_proj.weight";
+    let place = format!("tensor `blk.1.attn_output.weight` (of `{OUT}`), row 7");
+    let nan = with_value(OUT, 7, 3, 0x7fc0);
+    for mix in [Mix::Q8_0, Mix::Q5_0, Mix::F16, Mix::Bf16, Mix::F32] {
+        let expected = format!("{place}, column 3: NaN is not finite");
+        assert_eq!(refused_mix(&nan, mix), expected, "{}", mix.name());
+    }
+    // 2^127 * 1.765625
+    let outlier = with_value(OUT, 7, 35, 0x7f62);
+    assert_eq!(
+        refused_mix(&outlier, Mix::F16),
+        format!("{place}, column 35: 3.0040553e38 is too large for F16")
+    );
+    assert_eq!(
+        refused_mix(&outlier, Mix::Q8_0),
+        format!(
+            "{place}, column 32: the weights of the Q8_0 block that begins here, up to 3.0040553e38, need a scale beyond half precision"
+        )
+    );
+}
+
+/// A quantized file has no number that is none, be it in a tensor that is copied.
+#[test]
+fn a_norm_without_a_number_is_refused_by_column() {
+    const NORM: &str = "model.layers.1.input_layernorm.weight";
+    let dir = with_value(NORM, 0, 5, 0x7fc0);
+    let expected = |of: &str| {
+        format!("tensor `blk.1.attn_norm.weight`{of}, row 0, column 5: NaN is not finite")
+    };
     let from_folder = Checkpoint::open(dir.path()).unwrap();
     let file = dir.path().join("model.gguf");
     let mut whole = plan(&from_folder);
@@ -366,10 +452,10 @@ fn a_norm_without_a_number_is_refused_by_row() {
     };
     whole.quantize(&from_folder, quantization).unwrap();
     let error = whole.write(&from_folder, Vec::new()).unwrap_err();
-    assert_eq!(error.to_string(), expected);
+    assert_eq!(error.to_string(), expected(&format!(" (of `{NORM}`)")));
     let from_file = Checkpoint::open(&file).unwrap();
     let mut copy = plan(&from_file);
     copy.quantize(&from_file, quantization).unwrap();
     let error = copy.write(&from_file, Vec::new()).unwrap_err();
-    assert_eq!(error.to_string(), expected);
+    assert_eq!(error.to_string(), expected(""));
 }

@@ -546,7 +546,7 @@ fn what_is_not_a_file_is_an_error_too() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let text = pack(&out).unwrap_err().to_string();
-    assert_eq!(text, format!("{}: not a file", path.display()));
+    assert_eq!(text, format!("{}: not a regular file", path.display()));
     fs::remove_dir(&path).unwrap();
     // A link to nothing is there, and cannot be read.
     #[cfg(unix)]

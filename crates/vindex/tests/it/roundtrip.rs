@@ -185,6 +185,19 @@ fn nothing_is_overwritten_and_nothing_is_left_behind() {
     let error = export_gguf(source, &other, None, NonZeroUsize::MIN, &mut stop).unwrap_err();
     assert!(matches!(error, VindexError::Interrupted { .. }), "{error}");
     assert_eq!(names(dir.path()), ["a.gguf"]);
+    // Somebody else takes the name while the file is written.
+    let mut race = |_| {
+        fs::write(&other, "theirs").unwrap();
+        ControlFlow::Continue(())
+    };
+    let error = export_gguf(source, &other, None, NonZeroUsize::MIN, &mut race).unwrap_err();
+    assert!(
+        matches!(&error, VindexError::Exists { path } if *path == other),
+        "{error}"
+    );
+    assert_eq!(fs::read(&other).unwrap(), b"theirs");
+    fs::remove_file(&other).unwrap();
+    assert_eq!(names(dir.path()), ["a.gguf"]);
     let error = export_safetensors(source, &other, None, &mut go_on).unwrap_err();
     assert!(
         matches!(error, VindexError::NothingToExport { .. }),

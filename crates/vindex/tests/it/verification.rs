@@ -243,7 +243,7 @@ fn a_value_that_is_no_number_is_found_by_tensor_and_row() {
         failures(&out),
         [(
             "values".into(),
-            "blk.3.ffn_down.weight: not a finite number at stored row 41, column 17".into()
+            "tensor `blk.3.ffn_down.weight`, row 41, column 17: inf is not finite".into()
         )]
     );
 }

@@ -113,6 +113,11 @@ const HARMLESS: &[Harmless] = &[
         "the period that layer_types, which wins, may not have; the class saves both",
     ),
     (
+        "gemma3",
+        &["attn_logit_softcapping"],
+        "a cap that the class keeps from the one before it and never applies",
+    ),
+    (
         "gemma3n",
         &["altup_coef_clip", "query_pre_attn_scalar"],
         "a clamp while training, and a scale that the class does not read",

@@ -73,6 +73,13 @@ pub(in crate::families) fn partial_from_gguf(
         (None, _) => "none",
         (Some(kind), _) => kind,
     };
+    let unknown_kind = |kind: &str| {
+        let expected = "none, linear, yarn or longrope, the last three without rope_freqs";
+        gguf_bad(facts, arch, "rope.scaling.type", kind, expected)
+    };
+    if !["none", "linear", "yarn", "longrope"].contains(&kind) {
+        return Err(unknown_kind(kind));
+    }
     only_of(facts, arch, kind)?;
     // Which says how the model was made, and nothing of what it computes.
     facts
@@ -130,15 +137,7 @@ pub(in crate::families) fn partial_from_gguf(
                 truncate: true,
             }
         }
-        (other, _) => {
-            return Err(gguf_bad(
-                facts,
-                arch,
-                "rope.scaling.type",
-                other,
-                "none, linear, yarn or longrope, the last three without rope_freqs",
-            ));
-        }
+        (other, _) => return Err(unknown_kind(other)),
     };
     Ok(RopeSpec {
         theta,
