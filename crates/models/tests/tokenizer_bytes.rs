@@ -23,7 +23,7 @@ fn vocab() -> GgufVocab {
     GgufVocab {
         model: "gpt2".into(),
         pre: Some("gpt-2".into()),
-        tokens,
+        tokens: tokens.iter().collect(),
         scores: None,
         token_types: Some(token_types),
         merges: Some(["a b", "\u{120} ab", "1 2"].map(String::from).to_vec()),
@@ -465,9 +465,11 @@ fn a_file_that_would_lose_text_is_refused() {
 fn a_class_that_splits_differently_is_reported() {
     // The probe text needs every byte to have a token.
     let mut v = vocab();
-    let known: std::collections::HashSet<String> = v.tokens.iter().cloned().collect();
+    let known: std::collections::HashSet<String> = v.tokens.iter().map(str::to_owned).collect();
     let alphabet = (0x21..0x180).filter_map(char::from_u32).map(String::from);
-    v.tokens.extend(alphabet.filter(|c| !known.contains(c)));
+    for text in alphabet.filter(|c| !known.contains(c)) {
+        v.tokens.push(&text);
+    }
     v.token_types = Some(vec![1; v.tokens.len()]);
     v.pre = Some("qwen2".into());
     let json = Tokenizer::from_gguf(v).unwrap().to_json().unwrap();

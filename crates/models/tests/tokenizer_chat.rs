@@ -36,7 +36,7 @@ fn tokenizer(chat_template: Option<&str>) -> Tokenizer {
     Tokenizer::from_gguf(GgufVocab {
         model: "gpt2".into(),
         pre: Some("qwen2".into()),
-        tokens,
+        tokens: tokens.iter().collect(),
         scores: None,
         token_types: Some(token_types),
         merges: Some(Vec::new()),

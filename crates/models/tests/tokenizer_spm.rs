@@ -40,7 +40,7 @@ fn vocab() -> GgufVocab {
     GgufVocab {
         model: "llama".into(),
         pre: Some("default".into()),
-        tokens: TOKENS.iter().map(|t| t.0.into()).collect(),
+        tokens: TOKENS.iter().map(|t| t.0).collect(),
         scores: Some(TOKENS.iter().map(|t| t.1).collect()),
         token_types: Some(TOKENS.iter().map(|t| t.2).collect()),
         merges: None,
@@ -55,6 +55,14 @@ fn vocab() -> GgufVocab {
         chat_template: None,
         name: None,
     }
+}
+
+/// Gives an id another text.
+fn retold(vocab: &mut GgufVocab, id: usize, text: &str) {
+    let texts = vocab.tokens.iter().enumerate();
+    vocab.tokens = texts
+        .map(|(at, old)| if at == id { text } else { old })
+        .collect();
 }
 
 fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -300,7 +308,7 @@ fn lists_that_do_not_fit_are_refused_by_name() {
     let error = Tokenizer::from_gguf(none).unwrap_err();
     assert!(matches!(error, TokenizerError::MissingScores));
     let mut empty = vocab();
-    empty.tokens.clear();
+    empty.tokens = Default::default();
     let error = Tokenizer::from_gguf(empty).unwrap_err();
     assert!(matches!(error, TokenizerError::EmptyVocabulary));
 }
@@ -316,7 +324,7 @@ fn values_that_make_no_sense_are_refused_by_name() {
         );
     }
     let mut v = vocab();
-    v.tokens[7] = "ab".into();
+    retold(&mut v, 7, "ab");
     let error = Tokenizer::from_gguf(v).unwrap_err().to_string();
     assert_eq!(error, "token `ab` has two ids: 6 and 7");
     let mut v = vocab();
@@ -345,7 +353,7 @@ fn values_that_make_no_sense_are_refused_by_name() {
     );
     let mut v = vocab();
     v.bos = None;
-    v.tokens[1] = "<bos>".into();
+    retold(&mut v, 1, "<bos>");
     let error = Tokenizer::from_gguf(v).unwrap_err();
     assert!(matches!(error, TokenizerError::MissingBos));
 }

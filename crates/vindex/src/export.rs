@@ -27,7 +27,9 @@ use tempfile::NamedTempFile;
 use crate::Progress;
 use crate::digest::{Reporter, hash_file};
 use crate::error::{VindexError, io_error};
-use crate::extract::{PlanFor, copy_file, place, planned, publish, quantized_types, staging};
+use crate::extract::{
+    PlanFor, copy_file, is_of_another_kind, place, planned, publish, quantized_types, staging,
+};
 use crate::manifest::{
     KEPT, Level, Source, SourceDigest, SourceKind, SourceTensor, TensorPlace, TextFile,
 };
@@ -418,7 +420,16 @@ impl Folder {
             Err(_) if !has_vocabulary(file) => {
                 notes.push("the folder has no tokenizer files, as its source had none".to_owned());
             }
-            Err(error) => notes.push(format!("no tokenizer files: {}", with_causes(&error))),
+            Err(error) if is_of_another_kind(&error) => {
+                notes.push(format!("no tokenizer files: {}", with_causes(&error)));
+            }
+            Err(source) => {
+                return Err(ModelError::Tokenizer {
+                    origin: checkpoint.origin().display().to_string(),
+                    source,
+                }
+                .into());
+            }
             Ok(tokenizer) => {
                 hf_config::add_tokens(&mut config, &tokenizer);
                 add("tokenizer_config.json", &tokenizer.tokenizer_config);

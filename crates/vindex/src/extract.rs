@@ -780,7 +780,8 @@ fn without_vocabulary(
     // A vindex has a tokenizer of its own, which its maker was asked for.
     if let PlanFor::Others { .. } = reader {
         match source.tokenizer() {
-            Err(broken) if !is_of_another_kind(&broken) => return Err(broken.into()),
+            Err(ModelError::Tokenizer { source, .. }) if is_of_another_kind(&source) => {}
+            Err(broken) => return Err(broken.into()),
             // It runs without such an id, but the file would have to state it.
             Ok(_) if matches!(error, TokenizerError::IdOutOfRange { .. }) => {
                 return Err(ModelError::Tokenizer {
@@ -789,7 +790,7 @@ fn without_vocabulary(
                 }
                 .into());
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
         }
     }
     Ok(format!(
@@ -798,13 +799,14 @@ fn without_vocabulary(
 }
 
 /// Whether the tokenizer may be sound, but of a kind that is not run here.
-fn is_of_another_kind(error: &ModelError) -> bool {
+pub(crate) fn is_of_another_kind(error: &TokenizerError) -> bool {
     matches!(
         error,
-        ModelError::Tokenizer {
-            source: TokenizerError::UnsupportedDecoder { .. } | TokenizerError::NoSpaceRule { .. },
-            ..
-        }
+        TokenizerError::UnsupportedModel { .. }
+            | TokenizerError::MissingPre
+            | TokenizerError::UnknownPreTokenizer { .. }
+            | TokenizerError::UnsupportedDecoder { .. }
+            | TokenizerError::NoSpaceRule { .. }
     )
 }
 

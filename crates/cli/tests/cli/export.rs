@@ -309,6 +309,29 @@ fn a_broken_tokenizer_is_an_error_and_not_a_file_without_vocabulary() {
 }
 
 #[test]
+fn a_broken_vocabulary_is_an_error_and_not_a_folder_without_tokenizer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, folder) = (path(&dir, "o.gguf"), path(&dir, "folder"));
+    let made = larql(["export", model(), "--to", "gguf", "-o", &file]).run();
+    assert_eq!(made.code, 0, "{made:?}");
+    let mut bytes = fs::read(&file).unwrap();
+    let key = b"tokenizer.ggml.eos_token_id";
+    let at = bytes.windows(key.len()).position(|part| part == key);
+    // The key is followed by its type.
+    let value = at.unwrap() + key.len() + 4;
+    bytes[value..value + 4].copy_from_slice(&99_999_u32.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let ran = larql(["export", &file, "--to", "safetensors", "-o", &folder]).run();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(
+        ran.stderr.contains("tokenizer.ggml.eos_token_id is 99999"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn a_tokenizer_that_gguf_cannot_express_is_left_out_with_a_note() {
     let out = tempfile::tempdir().unwrap();
     let of_another_kind = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});

@@ -50,6 +50,8 @@ impl GgufFile {
     /// What is wrong with the header.
     pub fn from_bytes(bytes: Bytes, origin: &Path) -> Result<GgufFile, Error> {
         let header = parse::header(&bytes, origin)?;
+        // It has been copied, and a vocabulary takes megabytes.
+        bytes.release();
         let mut file = GgufFile {
             version: header.version,
             alignment: header.alignment,

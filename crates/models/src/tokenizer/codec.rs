@@ -2,6 +2,7 @@
 
 use super::byte_level;
 use super::special::SpecialText;
+use super::vocabulary::Vocabulary;
 
 /// The space symbol of SentencePiece vocabularies.
 pub(super) const METASPACE: char = '\u{2581}';
@@ -21,9 +22,9 @@ pub(super) enum PieceKind {
     Hole,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Piece {
-    pub(super) text: Box<str>,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) text: &'a str,
     pub(super) kind: PieceKind,
 }
 
@@ -42,7 +43,7 @@ pub(super) enum Codec {
 
 impl Codec {
     /// The bytes of text that a piece stands for; its marker text if it is a control token.
-    pub(super) fn bytes(self, piece: &Piece) -> Vec<u8> {
+    pub(super) fn bytes(self, piece: Piece<'_>) -> Vec<u8> {
         match piece.kind {
             PieceKind::Byte(byte) => vec![byte],
             PieceKind::Control => piece.text.as_bytes().to_vec(),
@@ -52,18 +53,18 @@ impl Codec {
                 Self::Metaspace { .. } => piece.text.replace(METASPACE, " ").into_bytes(),
             },
             PieceKind::Normal => match self {
-                Self::ByteLevel => byte_level::bytes_of(&piece.text),
+                Self::ByteLevel => byte_level::bytes_of(piece.text),
                 Self::Metaspace { .. } => piece.text.replace(METASPACE, " ").into_bytes(),
             },
         }
     }
 
     /// The text of a whole sequence. Ids beyond the table read as the replacement character.
-    pub(super) fn decode(self, pieces: &[Piece], ids: &[u32], special: SpecialText) -> String {
+    pub(super) fn decode(self, pieces: &Vocabulary, ids: &[u32], special: SpecialText) -> String {
         let mut out = Vec::new();
         let mut first_is_text = None;
         for &id in ids {
-            let Some(piece) = usize::try_from(id).ok().and_then(|i| pieces.get(i)) else {
+            let Some(piece) = pieces.get(id) else {
                 out.extend_from_slice(char::REPLACEMENT_CHARACTER.to_string().as_bytes());
                 continue;
             };

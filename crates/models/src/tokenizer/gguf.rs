@@ -1,13 +1,14 @@
 //! Builds a tokenizer from the `tokenizer.*` keys of a GGUF.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use larql_formats::Error;
-use larql_formats::gguf::Metadata;
+use larql_formats::gguf::{Metadata, StringArray};
 use serde_json::json;
 
 use super::added::{Added, Overlap};
-use super::codec::{Codec, Piece, PieceKind, byte_piece};
+use super::codec::{Codec, PieceKind, byte_piece};
 use super::config::check_ids;
 use super::error::TokenizerError;
 use super::handle::{Engine, Inner, Tokenizer};
@@ -15,8 +16,9 @@ use super::json::MAX_TOKENS;
 use super::pipeline::Pipeline;
 use super::pre::PreTokenizer;
 use super::special::{END_MARKERS, MESSAGE_END, SpecialTokens, TURN_ENDS};
-use super::spm::{kind_of_type, piece_ids};
+use super::spm::kind_of_type;
 use super::spm_json::{self, Parts};
+use super::vocabulary::{TextIndex, Vocabulary};
 
 /// Longer texts are not tokens; the longest in use have a few hundred bytes.
 const MAX_TOKEN_BYTES: usize = 1 << 16;
@@ -35,7 +37,7 @@ pub struct GgufVocab {
     /// `tokenizer.ggml.pre`: the splitting rule of a byte-level vocabulary.
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`, by id.
-    pub tokens: Vec<String>,
+    pub tokens: StringArray,
     /// `tokenizer.ggml.scores`, by id.
     pub scores: Option<Vec<f32>>,
     /// `tokenizer.ggml.token_type`, by id.
@@ -80,7 +82,9 @@ impl GgufVocab {
         Ok(Self {
             model: text(model_key)?.ok_or_else(|| metadata.missing(model_key))?,
             pre: text("tokenizer.ggml.pre")?,
-            tokens: texts(tokens_key)?.ok_or_else(|| metadata.missing(tokens_key))?,
+            tokens: (metadata.strings(tokens_key)?)
+                .cloned()
+                .ok_or_else(|| metadata.missing(tokens_key))?,
             scores: metadata.f32s("tokenizer.ggml.scores")?.map(<[f32]>::to_vec),
             token_types: metadata.i32s("tokenizer.ggml.token_type")?,
             merges: texts("tokenizer.ggml.merges")?,
@@ -98,9 +102,9 @@ impl GgufVocab {
     }
 }
 
-pub(super) fn from_gguf(vocab: GgufVocab) -> Result<Tokenizer, TokenizerError> {
+pub(super) fn from_gguf(mut vocab: GgufVocab) -> Result<Tokenizer, TokenizerError> {
     check_sizes(&vocab)?;
-    let pieces = pieces(&vocab)?;
+    let pieces = pieces(&mut vocab)?;
     let chat_template = vocab.chat_template.clone();
     let (special, (pieces, engine, codec)) = match vocab.model.as_str() {
         SENTENCEPIECE => sentencepiece(vocab, pieces)?,
@@ -127,7 +131,7 @@ fn check_sizes(vocab: &GgufVocab) -> Result<(), TokenizerError> {
     if n_vocab == 0 {
         return Err(TokenizerError::EmptyVocabulary);
     }
-    let longest = vocab.tokens.iter().map(String::len).max().unwrap_or(0);
+    let longest = vocab.tokens.iter().map(str::len).max().unwrap_or(0);
     let n_merges = vocab.merges.as_ref().map_or(0, Vec::len);
     for (what, limit, got) in [
         ("the number of tokens", MAX_TOKENS, n_vocab),
@@ -166,44 +170,41 @@ fn check_sizes(vocab: &GgufVocab) -> Result<(), TokenizerError> {
 }
 
 /// One entry per id. A token that begins or ends a text or a turn is a control token whatever its
-/// type says: a user must not be able to type it.
-fn pieces(vocab: &GgufVocab) -> Result<Vec<Piece>, TokenizerError> {
+/// type says: a user must not be able to type it. The texts are taken over.
+fn pieces(vocab: &mut GgufVocab) -> Result<Vocabulary, TokenizerError> {
     let declared: HashSet<u32> = [vocab.bos, vocab.eos, vocab.eot]
         .into_iter()
         .flatten()
         .collect();
-    let mut pieces = Vec::with_capacity(vocab.tokens.len());
-    for (id, text) in (0_u32..).zip(&vocab.tokens) {
+    let mut kinds = Vec::with_capacity(vocab.tokens.len());
+    for (id, text) in (0_u32..).zip(vocab.tokens.iter()) {
         let mut kind = match &vocab.token_types {
             Some(types) => kind_of_type(id, text, types[id as usize])?,
             None => byte_piece(text)
                 .filter(|_| vocab.model == SENTENCEPIECE)
                 .map_or(PieceKind::Normal, PieceKind::Byte),
         };
-        let ends_a_turn = kind == PieceKind::UserDefined && END_MARKERS.contains(&text.as_str());
+        let ends_a_turn = kind == PieceKind::UserDefined && END_MARKERS.contains(&text);
         if ends_a_turn || declared.contains(&id) {
             kind = PieceKind::Control;
         }
         if text.is_empty() {
             kind = PieceKind::Hole;
         }
-        pieces.push(Piece {
-            text: text.as_str().into(),
-            kind,
-        });
+        kinds.push(kind);
     }
-    Ok(pieces)
+    Ok(Vocabulary::new(std::mem::take(&mut vocab.tokens), kinds))
 }
 
-type Built = (SpecialTokens, (Vec<Piece>, Engine, Codec));
+type Built = (SpecialTokens, (Arc<Vocabulary>, Engine, Codec));
 
-fn sentencepiece(mut vocab: GgufVocab, pieces: Vec<Piece>) -> Result<Built, TokenizerError> {
+fn sentencepiece(mut vocab: GgufVocab, pieces: Vocabulary) -> Result<Built, TokenizerError> {
     let scores = vocab.scores.take().ok_or(TokenizerError::MissingScores)?;
     let bad_score = (0..).zip(&scores).find(|(_, score)| !score.is_finite());
     if let Some((id, score)) = bad_score {
         return Err(TokenizerError::NonFiniteScore {
             id,
-            piece: vocab.tokens[id as usize].clone(),
+            piece: pieces.get(id).map_or("", |piece| piece.text).to_owned(),
             score: *score,
         });
     }
@@ -219,25 +220,27 @@ fn sentencepiece(mut vocab: GgufVocab, pieces: Vec<Piece>) -> Result<Built, Toke
 }
 
 /// The Phi-3 vocabularies: all markers but these swallow the white space after them.
-fn rstrip_ids(vocab: &GgufVocab, pieces: &[Piece]) -> Vec<u32> {
+fn rstrip_ids(vocab: &GgufVocab, pieces: &Vocabulary) -> Vec<u32> {
     let name = vocab.name.as_deref().unwrap_or("").to_lowercase();
     if !name.contains("phi-3") && !name.contains("phi3") {
         return Vec::new();
     }
     (0..)
-        .zip(pieces)
+        .zip(pieces.iter())
         .filter(|(_, p)| matches!(p.kind, PieceKind::Control | PieceKind::UserDefined))
-        .filter(|(_, p)| !["<unk>", "<s>", "<|endoftext|>"].contains(&&*p.text))
+        .filter(|(_, p)| !["<unk>", "<s>", "<|endoftext|>"].contains(&p.text))
         .map(|(id, _)| id)
         .collect()
 }
 
-fn byte_level(vocab: &GgufVocab, pieces: Vec<Piece>) -> Result<Built, TokenizerError> {
+fn byte_level(vocab: &GgufVocab, pieces: Vocabulary) -> Result<Built, TokenizerError> {
     let name = vocab.pre.as_deref().ok_or(TokenizerError::MissingPre)?;
     let pre = PreTokenizer::by_name(name)?;
     let merges = vocab.merges.as_ref().ok_or(TokenizerError::MissingMerges)?;
     let special = special_tokens(vocab, &pieces, pre.add_bos)?;
-    let ids = piece_ids(&pieces)?;
+    TextIndex::new(&pieces)?;
+    let ids = (0..).zip(pieces.iter());
+    let named = ids.filter(|(_, piece)| piece.kind != PieceKind::Hole);
     let merges = merges
         .iter()
         .enumerate()
@@ -245,8 +248,8 @@ fn byte_level(vocab: &GgufVocab, pieces: Vec<Piece>) -> Result<Built, TokenizerE
         .collect::<Result<Vec<_>, _>>()?;
     let model = tokenizers::models::bpe::BPE::builder()
         .vocab_and_merges(
-            ids.into_iter()
-                .map(|(text, id)| (text.into_string(), id))
+            named
+                .map(|(id, piece)| (piece.text.to_owned(), id))
                 .collect::<tokenizers::models::bpe::Vocab>(),
             merges,
         )
@@ -276,12 +279,12 @@ fn byte_level(vocab: &GgufVocab, pieces: Vec<Piece>) -> Result<Built, TokenizerE
         .map_err(failed)?;
     let pipeline = Pipeline::new(tokenizer, Overlap::LongestFirst)?;
     let engine = Engine::Pipeline(Box::new(pipeline));
-    Ok((special, (pieces, engine, Codec::ByteLevel)))
+    Ok((special, (Arc::new(pieces), engine, Codec::ByteLevel)))
 }
 
-fn added_tokens(pieces: &[Piece]) -> Vec<Added> {
+fn added_tokens(pieces: &Vocabulary) -> Vec<Added> {
     (0..)
-        .zip(pieces)
+        .zip(pieces.iter())
         .filter(|(_, p)| matches!(p.kind, PieceKind::Control | PieceKind::UserDefined))
         .map(|(id, piece)| Added {
             id,
@@ -312,11 +315,11 @@ fn split_merge(index: usize, merge: &str) -> Result<(String, String), TokenizerE
 
 fn special_tokens(
     vocab: &GgufVocab,
-    pieces: &[Piece],
+    pieces: &Vocabulary,
     add_bos_default: bool,
 ) -> Result<SpecialTokens, TokenizerError> {
     let marker = |text: &str| {
-        let at = pieces.iter().position(|p| &*p.text == text)?;
+        let at = pieces.iter().position(|p| p.text == text)?;
         u32::try_from(at).ok()
     };
     let bos = match (vocab.bos, vocab.model.as_str()) {
@@ -328,10 +331,10 @@ fn special_tokens(
         eos.extend(marker("</s>"));
     }
     let message_end_only = TURN_ENDS.iter().all(|text| marker(text).is_some());
-    let by_text = (0..).zip(pieces).filter(|(_, piece)| {
+    let by_text = (0..).zip(pieces.iter()).filter(|(_, piece)| {
         piece.kind == PieceKind::Control
-            && END_MARKERS.contains(&&*piece.text)
-            && !(message_end_only && &*piece.text == MESSAGE_END)
+            && END_MARKERS.contains(&piece.text)
+            && !(message_end_only && piece.text == MESSAGE_END)
     });
     eos.extend(by_text.map(|(id, _)| id));
     let add_bos = vocab.add_bos.unwrap_or(add_bos_default);

@@ -14,6 +14,7 @@ use super::special::{Bos, EncodeSpecial, SpecialText, SpecialTokens};
 use super::spm::{MAX_TEXT_BYTES, Spm};
 use super::spm_json;
 use super::stream::DecodeStream;
+use super::vocabulary::Vocabulary;
 
 /// A model's tokenizer. Cloning is cheap; all clones share one vocabulary.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Arc<Vocabulary>,
     pub(super) engine: Engine,
     pub(super) codec: Codec,
     pub(super) special: SpecialTokens,
@@ -291,7 +292,7 @@ impl Tokenizer {
 
     /// One token as the vocabulary writes it.
     pub fn token_piece(&self, id: u32) -> Option<&str> {
-        self.piece(id).map(|piece| &*piece.text)
+        self.piece(id).map(|piece| piece.text)
     }
 
     /// The id that the vocabulary gives to a piece.
@@ -315,8 +316,8 @@ impl Tokenizer {
             .is_some_and(|piece| piece.kind == PieceKind::Control)
     }
 
-    fn piece(&self, id: u32) -> Option<&Piece> {
-        let piece = self.inner.pieces.get(usize::try_from(id).ok()?)?;
+    fn piece(&self, id: u32) -> Option<Piece<'_>> {
+        let piece = self.inner.pieces.get(id)?;
         (piece.kind != PieceKind::Hole).then_some(piece)
     }
 }

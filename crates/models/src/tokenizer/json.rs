@@ -1,5 +1,7 @@
 //! Builds a tokenizer from a tokenizer.json.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokenizers::{
@@ -15,6 +17,7 @@ use super::pipeline::Pipeline;
 use super::pre::PreTokenizer;
 use super::special::SpecialTokens;
 use super::spm_json;
+use super::vocabulary::Vocabulary;
 
 /// Ids beyond this are not a vocabulary but a damaged file; the largest in use have 262,208.
 pub(super) const MAX_TOKENS: usize = 1 << 22;
@@ -70,7 +73,7 @@ pub(super) fn from_json(bytes: &[u8], source: Source<'_>) -> Result<Tokenizer, T
 fn pipeline_engine(
     bytes: &[u8],
     head: &Head,
-) -> Result<(Vec<Piece>, Engine, Codec), TokenizerError> {
+) -> Result<(Arc<Vocabulary>, Engine, Codec), TokenizerError> {
     let tokenizer =
         tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| unreadable(bytes, error))?;
     if let ModelWrapper::BPE(model) = tokenizer.get_model()
@@ -94,7 +97,7 @@ fn pipeline_engine(
     let pieces = pieces(&tokenizer, head, byte_fallback)?;
     check_space_rule(codec, head)?;
     let pipeline = Pipeline::new(tokenizer, Overlap::LeftmostLongest)?;
-    Ok((pieces, Engine::Pipeline(Box::new(pipeline)), codec))
+    Ok((Arc::new(pieces), Engine::Pipeline(Box::new(pipeline)), codec))
 }
 
 /// A key of a tokenizer.json, whether the crate reads a value of it, and the types that it knows.
@@ -154,7 +157,7 @@ fn pieces(
     tokenizer: &tokenizers::Tokenizer,
     head: &Head,
     byte_fallback: bool,
-) -> Result<Vec<Piece>, TokenizerError> {
+) -> Result<Vocabulary, TokenizerError> {
     let vocab = tokenizer.get_vocab(true);
     let n_vocab = vocab.values().max().map_or(0, |max| *max as usize + 1);
     if n_vocab == 0 {
@@ -168,7 +171,7 @@ fn pieces(
         });
     }
     let hole = Piece {
-        text: "".into(),
+        text: "",
         kind: PieceKind::Hole,
     };
     let mut pieces = vec![hole; n_vocab];
@@ -183,7 +186,7 @@ fn pieces(
             shared = Some(shared.map_or(*id, |lowest| lowest.min(*id)));
         }
         *slot = Piece {
-            text: text.as_str().into(),
+            text: text.as_str(),
             kind,
         };
     }
@@ -206,7 +209,7 @@ fn pieces(
             };
         }
     }
-    Ok(pieces)
+    Ok(pieces.into_iter().collect())
 }
 
 /// How the declared decoder turns pieces into text, and whether it knows byte tokens.

@@ -46,7 +46,7 @@ pub(super) fn same_ids(
     check(DECOMPOSED)?;
     let mut run = String::new();
     let mut in_run = 0;
-    for (id, piece) in (0_u32..).zip(&original.inner().pieces) {
+    for (id, piece) in (0_u32..).zip(original.inner().pieces.iter()) {
         match piece.kind {
             PieceKind::Normal | PieceKind::UserDefined => {}
             PieceKind::Byte(_) | PieceKind::Control | PieceKind::Hole => continue,

@@ -11,16 +11,17 @@ use std::collections::HashMap;
 
 use tokenizers::{NormalizedString, PreTokenizedString, PreTokenizer as _, PreTokenizerWrapper};
 
-use super::codec::{Piece, PieceKind};
+use super::codec::PieceKind;
 use super::error::TokenizerError;
+use super::vocabulary::Vocabulary;
 
 /// Two pieces by id, to the merge's rank and the id of the two joined.
 pub(super) type Ranks = HashMap<(u32, u32), (usize, u32)>;
 
 /// One score per id; `words` is the splitting rule of the tokenizer.json.
 pub(super) fn from_merges(
-    pieces: &[Piece],
-    ids: &HashMap<Box<str>, u32>,
+    pieces: &Vocabulary,
+    id_of: &impl Fn(&str) -> Option<u32>,
     ranks: &Ranks,
     words: Option<&PreTokenizerWrapper>,
 ) -> Result<Vec<f32>, TokenizerError> {
@@ -28,13 +29,13 @@ pub(super) fn from_merges(
     let last = -(ranks.len() as f32 + 1.0);
     let mut scores = vec![last; pieces.len()];
     let failed = TokenizerError::backend("splitting the text of a token");
-    for (id, piece) in (0_u32..).zip(pieces) {
+    for (id, piece) in (0_u32..).zip(pieces.iter()) {
         if !matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined)
             || piece.text.chars().nth(1).is_none()
         {
             continue;
         }
-        let mut split = PreTokenizedString::from(NormalizedString::from(&*piece.text));
+        let mut split = PreTokenizedString::from(NormalizedString::from(piece.text));
         if let Some(words) = words {
             words.pre_tokenize(&mut split).map_err(&failed)?;
         }
@@ -43,7 +44,7 @@ pub(super) fn from_merges(
             tokenizers::OffsetReferential::Original,
             tokenizers::OffsetType::None,
         ) {
-            alone.push(word, ids, ranks);
+            alone.push(word, id_of, ranks);
         }
         if let (1, Some(rank)) = (
             alone.n_pieces,
@@ -70,10 +71,10 @@ struct Alone {
 
 impl Alone {
     /// Merges the characters of `word`: the best rank first, the leftmost of equals.
-    fn push(&mut self, word: &str, ids: &HashMap<Box<str>, u32>, ranks: &Ranks) {
+    fn push(&mut self, word: &str, id_of: &impl Fn(&str) -> Option<u32>, ranks: &Ranks) {
         let mut symbols: Vec<Option<u32>> = word
             .chars()
-            .map(|c| ids.get(&*c.encode_utf8(&mut [0; 4])).copied())
+            .map(|c| id_of(c.encode_utf8(&mut [0; 4])))
             .collect();
         loop {
             let best = symbols
@@ -101,20 +102,19 @@ mod tests {
     use super::*;
 
     fn build(tokens: &[&str], merges: &[(&str, &str)]) -> Result<Vec<f32>, TokenizerError> {
-        let pieces: Vec<Piece> = tokens
-            .iter()
-            .map(|text| Piece {
-                text: (*text).into(),
-                kind: PieceKind::Normal,
-            })
-            .collect();
-        let ids = super::super::spm::piece_ids(&pieces).unwrap();
+        let texts = tokens.iter().collect();
+        let pieces = Vocabulary::new(texts, vec![PieceKind::Normal; tokens.len()]);
+        let id_of = |text: &str| {
+            let at = tokens.iter().position(|token| *token == text)?;
+            u32::try_from(at).ok()
+        };
+        let id = |text: &str| id_of(text).unwrap();
         let ranks = merges
             .iter()
             .enumerate()
-            .map(|(rank, (l, r))| ((ids[*l], ids[*r]), (rank, ids[&*format!("{l}{r}")])))
+            .map(|(rank, (l, r))| ((id(l), id(r)), (rank, id(&format!("{l}{r}")))))
             .collect();
-        from_merges(&pieces, &ids, &ranks, None)
+        from_merges(&pieces, &id_of, &ranks, None)
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //!
 //! Cost: O(n log n) in the length of a fragment.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use super::codec::{METASPACE, Piece, PieceKind, byte_piece};
+use super::codec::{METASPACE, PieceKind, byte_piece};
 use super::error::TokenizerError;
+use super::vocabulary::{TextIndex, Vocabulary};
 
 /// No symbol on this side.
 const NONE: usize = usize::MAX;
@@ -17,8 +19,9 @@ pub(super) const MAX_TEXT_BYTES: usize = 1 << 28;
 
 #[derive(Debug)]
 pub(super) struct Spm {
-    /// Every token by its text; the value's score is only meaningful where `mergeable`.
-    ids: HashMap<Box<str>, u32>,
+    pieces: Arc<Vocabulary>,
+    /// Every token by its text; its score is only meaningful where `mergeable`.
+    ids: TextIndex,
     scores: Vec<f32>,
     mergeable: Vec<bool>,
     bytes: Box<[Option<u32>; 256]>,
@@ -66,14 +69,14 @@ impl Eq for Bigram {}
 impl Spm {
     /// `pieces` and `scores` have one entry per id.
     pub(super) fn new(
-        pieces: &[Piece],
+        pieces: Arc<Vocabulary>,
         scores: Vec<f32>,
         unk: Option<u32>,
         add_space_prefix: bool,
     ) -> Result<Self, TokenizerError> {
-        let ids = piece_ids(pieces)?;
+        let ids = TextIndex::new(&pieces)?;
         let mut bytes = Box::new([None; 256]);
-        for (id, piece) in (0..).zip(pieces) {
+        for (id, piece) in (0..).zip(pieces.iter()) {
             if let PieceKind::Byte(byte) = piece.kind {
                 bytes[usize::from(byte)] = Some(id);
             }
@@ -87,6 +90,7 @@ impl Spm {
         // Adding zero turns -0.0 into 0.0, so that the two tie.
         let scores = scores.into_iter().map(|s| s + 0.0).collect();
         Ok(Self {
+            pieces,
             ids,
             scores,
             mergeable,
@@ -97,7 +101,7 @@ impl Spm {
     }
 
     pub(super) fn id_of(&self, piece: &str) -> Option<u32> {
-        self.ids.get(piece).copied()
+        self.ids.get(&self.pieces, piece)
     }
 
     pub(super) fn unk(&self) -> Option<u32> {
@@ -220,9 +224,10 @@ impl Spm {
     ///
     /// Where two tokens tie, and for texts that repeat with a token's own period, the format cannot
     /// say "leftmost"; the pairs then come in the order of ids.
-    pub(super) fn merges<'a>(&self, pieces: &'a [Piece]) -> Vec<(&'a str, &'a str)> {
-        let mut order: Vec<u32> = (0..).zip(pieces).map(|(id, _)| id).collect();
-        order.retain(|id| self.mergeable[*id as usize]);
+    pub(super) fn merges(&self) -> Vec<(&str, &str)> {
+        let with_id = (0..).zip(&self.mergeable);
+        let mergeable = with_id.filter(|(_, mergeable)| **mergeable);
+        let mut order: Vec<u32> = mergeable.map(|(id, _)| id).collect();
         order.sort_by(|a, b| {
             self.scores[*b as usize]
                 .total_cmp(&self.scores[*a as usize])
@@ -230,7 +235,7 @@ impl Spm {
         });
         let mut merges = Vec::new();
         for id in order {
-            let text: &str = &pieces[id as usize].text;
+            let text = self.pieces.get(id).map_or("", |piece| piece.text);
             let mut splits: Vec<_> = text
                 .char_indices()
                 .skip(1)
@@ -249,27 +254,6 @@ impl Spm {
         }
         merges
     }
-}
-
-/// The id of every piece.
-///
-/// # Errors
-/// Two ids with one text.
-pub(super) fn piece_ids(pieces: &[Piece]) -> Result<HashMap<Box<str>, u32>, TokenizerError> {
-    let mut ids = HashMap::with_capacity(pieces.len());
-    for (id, piece) in (0..).zip(pieces) {
-        if piece.kind == PieceKind::Hole {
-            continue;
-        }
-        if let Some(first) = ids.insert(piece.text.clone(), id) {
-            return Err(TokenizerError::DuplicateToken {
-                piece: piece.text.to_string(),
-                first,
-                second: id,
-            });
-        }
-    }
-    Ok(ids)
 }
 
 /// The kind of a token by its GGUF type.

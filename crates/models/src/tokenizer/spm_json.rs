@@ -5,18 +5,21 @@
 //! algorithm back, which ranked merges only approximate where scores tie.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use larql_formats::gguf::StringArray;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::added::{Added, AddedTokens, Overlap};
-use super::codec::{Codec, METASPACE, Piece, PieceKind};
+use super::codec::{Codec, METASPACE, PieceKind};
 use super::config::Head;
 use super::error::TokenizerError;
 use super::handle::Engine;
 use super::special::SpecialTokens;
 use super::spm::{Spm, kind_of_type};
+use super::vocabulary::Vocabulary;
 
 /// The key `sentencepiece` of a tokenizer.json that we wrote.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,7 +35,7 @@ pub(super) struct ScoreSection {
 
 /// Everything that makes a SentencePiece engine.
 pub(super) struct Parts {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vocabulary,
     pub(super) scores: Vec<f32>,
     pub(super) unk: Option<u32>,
     pub(super) add_space_prefix: bool,
@@ -40,9 +43,9 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn engine(self) -> Result<(Vec<Piece>, Engine, Codec), TokenizerError> {
+    pub(super) fn engine(self) -> Result<(Arc<Vocabulary>, Engine, Codec), TokenizerError> {
         let added = (0..)
-            .zip(&self.pieces)
+            .zip(self.pieces.iter())
             .filter(|(_, p)| matches!(p.kind, PieceKind::Control | PieceKind::UserDefined))
             .map(|(id, piece)| Added {
                 id,
@@ -53,7 +56,9 @@ impl Parts {
                 rstrip: self.rstrip.contains(&id),
             })
             .collect();
-        let spm = Spm::new(&self.pieces, self.scores, self.unk, self.add_space_prefix)?;
+        let pieces = Arc::new(self.pieces);
+        let vocabulary = Arc::clone(&pieces);
+        let spm = Spm::new(vocabulary, self.scores, self.unk, self.add_space_prefix)?;
         let codec = Codec::Metaspace {
             strip_leading: self.add_space_prefix,
         };
@@ -61,7 +66,7 @@ impl Parts {
             spm: Box::new(spm),
             added: AddedTokens::new(added, Overlap::LongestFirst),
         };
-        Ok((self.pieces, engine, codec))
+        Ok((pieces, engine, codec))
     }
 }
 
@@ -80,7 +85,7 @@ pub(super) fn engine(
     bytes: &[u8],
     head: &Head,
     section: &ScoreSection,
-) -> Result<(Vec<Piece>, Engine, Codec), TokenizerError> {
+) -> Result<(Arc<Vocabulary>, Engine, Codec), TokenizerError> {
     let file: VocabFile = serde_json::from_slice(bytes)?;
     let n_vocab = section.scores.len();
     for (what, got) in [
@@ -106,7 +111,7 @@ pub(super) fn engine(
             })?;
         *slot = Some(text);
     }
-    let mut pieces = Vec::with_capacity(n_vocab);
+    let (mut texts_by_id, mut kinds) = (StringArray::new(), Vec::with_capacity(n_vocab));
     for ((id, text), token_type) in (0..).zip(texts).zip(&section.token_types) {
         // As many texts as ids, so an empty slot means that two texts share an id.
         let text = text.ok_or(TokenizerError::LengthMismatch {
@@ -115,16 +120,14 @@ pub(super) fn engine(
             got: id as usize,
         })?;
         let kind = kind_of_type(id, &text, i32::from(*token_type))?;
-        pieces.push(Piece {
-            text: text.into(),
-            kind,
-        });
+        texts_by_id.push(&text);
+        kinds.push(kind);
     }
     for token in &head.added_tokens {
         super::config::check_ids("an added token's id", &[token.id], n_vocab)?;
     }
     Parts {
-        pieces,
+        pieces: Vocabulary::new(texts_by_id, kinds),
         scores: section.scores.clone(),
         unk: section.unk,
         add_space_prefix: section.add_space_prefix,
@@ -160,21 +163,21 @@ struct Model<'a> {
     byte_fallback: bool,
     ignore_merges: bool,
     #[serde(serialize_with = "serialize_vocab")]
-    vocab: &'a [Piece],
+    vocab: &'a Vocabulary,
     merges: Vec<(&'a str, &'a str)>,
 }
 
-fn serialize_vocab<S: Serializer>(pieces: &&[Piece], serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_vocab<S: Serializer>(pieces: &&Vocabulary, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(pieces.len()))?;
     for (id, piece) in pieces.iter().enumerate() {
-        map.serialize_entry(&piece.text, &id)?;
+        map.serialize_entry(piece.text, &id)?;
     }
     map.end()
 }
 
 /// The tokenizer.json of a SentencePiece engine, with the key that only we read.
 pub(super) fn write(
-    pieces: &[Piece],
+    pieces: &Vocabulary,
     spm: &Spm,
     added: &AddedTokens,
     special: &SpecialTokens,
@@ -192,7 +195,7 @@ pub(super) fn write(
 
 /// The tokenizer.json of a SentencePiece engine as all readers of the format take it; they refuse unknown keys.
 pub(super) fn write_plain(
-    pieces: &[Piece],
+    pieces: &Vocabulary,
     spm: &Spm,
     added: &AddedTokens,
     special: &SpecialTokens,
@@ -203,12 +206,12 @@ pub(super) fn write_plain(
 }
 
 fn plain_file<'a>(
-    pieces: &'a [Piece],
-    spm: &Spm,
+    pieces: &'a Vocabulary,
+    spm: &'a Spm,
     added: &AddedTokens,
     special: &SpecialTokens,
 ) -> File<'a> {
-    let text_of = |id: u32| pieces.get(id as usize).map(|p| &*p.text);
+    let text_of = |id: u32| pieces.get(id).map(|p| p.text);
     File {
         version: "1.0",
         truncation: Value::Null,
@@ -228,7 +231,7 @@ fn plain_file<'a>(
             byte_fallback: true,
             ignore_merges: false,
             vocab: pieces,
-            merges: spm.merges(pieces),
+            merges: spm.merges(),
         },
         sentencepiece: None,
     }
@@ -273,14 +276,14 @@ fn decoder(add_space_prefix: bool) -> Value {
 
 /// Puts the prefix before a text, and the end of a text behind it where the model has it there, for other readers of the
 /// file.
-pub(super) fn post_processor(pieces: &[Piece], special: &SpecialTokens) -> Value {
+pub(super) fn post_processor(pieces: &Vocabulary, special: &SpecialTokens) -> Value {
     let end = special.eos.first().filter(|_| special.add_eos);
     if special.prefix.is_empty() && end.is_none() {
         return Value::Null;
     }
     let mut tokens = serde_json::Map::new();
     let mut step = |id: &u32, segment: u8| {
-        let text = pieces.get(*id as usize).map_or("", |p| &*p.text);
+        let text = pieces.get(*id).map_or("", |p| p.text);
         let token = json!({ "id": text, "ids": [id], "tokens": [text] });
         tokens.insert(text.to_owned(), token);
         json!({ "SpecialToken": { "id": text, "type_id": segment } })

@@ -20,7 +20,7 @@ use super::probe;
 use super::recognize;
 use super::scores::{self, Ranks};
 use super::sp_model::{self, SpModel};
-use super::spm::piece_ids;
+use super::vocabulary::TextIndex;
 
 /// Types of tokens in a GGUF.
 const NORMAL: i32 = 1;
@@ -194,7 +194,7 @@ fn rows(original: &Tokenizer, d_vocab: u32) -> (Vec<String>, Vec<i32>) {
     (0..d_vocab)
         .map(|id| {
             let padding = || (format!("[PAD{id}]"), UNUSED);
-            let Some(piece) = pieces.get(id as usize) else {
+            let Some(piece) = pieces.get(id) else {
                 return padding();
             };
             let token_type = match piece.kind {
@@ -275,12 +275,13 @@ fn scores_of_merges(
     part: &ModelPart,
 ) -> Result<Vec<f32>, TokenizerError> {
     let pieces = &original.inner().pieces;
-    let ids = piece_ids(pieces)?;
+    let index = TextIndex::new(pieces)?;
+    let id_of = |text: &str| index.get(pieces, text);
     let mut ranks = Ranks::new();
     for (rank, merge) in part.merges.iter().flatten().enumerate() {
         let found = merge.parts().and_then(|(left, right)| {
-            let joined = ids.get(&*format!("{left}{right}"))?;
-            Some(((*ids.get(left)?, *ids.get(right)?), *joined))
+            let joined = id_of(&format!("{left}{right}"))?;
+            Some(((id_of(left)?, id_of(right)?), joined))
         });
         let (pair, joined) = found.ok_or_else(|| TokenizerError::BadMerge {
             index: rank,
@@ -291,7 +292,7 @@ fn scores_of_merges(
         })?;
         ranks.entry(pair).or_insert((rank, joined));
     }
-    scores::from_merges(pieces, &ids, &ranks, pipeline.tokenizer.get_pre_tokenizer())
+    scores::from_merges(pieces, &id_of, &ranks, pipeline.tokenizer.get_pre_tokenizer())
 }
 
 /// The lists by `tokenizer.model`, with the added tokens of tokenizer.json on top, as stock converters
