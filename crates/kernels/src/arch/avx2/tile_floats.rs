@@ -7,9 +7,13 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{NEAR, load_f32, load_half, load_u8, prefetch, store_f32};
+use super::registers::{load_f32, load_half, load_u8, prefetch, store_f32};
 use crate::arch::scalar::tiles::{self as portable, CHAIN};
 use crate::format::Format;
+
+/// How far ahead stored values are asked for: four chains of F16 have so many bytes, so that the beginning of each has come when
+/// all four begin.
+const AHEAD: usize = 4096;
 
 /// Adds to `out` the products of `inputs` rows of eight weights with `N` positions, [`CHAIN`] inputs per chain; `x[p]` has as many
 /// values.
@@ -36,19 +40,19 @@ pub(super) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 
     fn kernel(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 8]) {
         let mut sums = [*out];
         match format {
-            Format::F32 => all_chains::<NEAR, 1, 1, _>(
+            Format::F32 => all_chains::<AHEAD, 1, 1, _>(
                 [tile.as_chunks::<32>().0],
                 |w| _mm256_castsi256_ps(load_u8(w)),
                 [x],
                 &mut [&mut sums],
             ),
-            Format::F16 => all_chains::<NEAR, 1, 1, _>(
+            Format::F16 => all_chains::<AHEAD, 1, 1, _>(
                 [tile.as_chunks::<16>().0],
                 |w| _mm256_cvtph_ps(load_half(w)),
                 [x],
                 &mut [&mut sums],
             ),
-            Format::Bf16 => all_chains::<NEAR, 1, 1, _>(
+            Format::Bf16 => all_chains::<AHEAD, 1, 1, _>(
                 [tile.as_chunks::<16>().0],
                 |w| {
                     let bits = _mm256_cvtepu16_epi32(load_half(w));
@@ -78,7 +82,7 @@ pub(super) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 
 }
 
 /// All columns: as many chains at a time as make eight sums, so that none waits for itself. Where the weights come from memory,
-/// those `AHEAD` bytes on are asked for.
+/// those `AHEAD` bytes on are asked for, and four sums are enough: memory gives less than they take.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn all_chains<const AHEAD: usize, const T: usize, const N: usize, W>(
@@ -88,6 +92,7 @@ fn all_chains<const AHEAD: usize, const T: usize, const N: usize, W>(
     out: &mut [&mut [[f32; 8]; N]; T],
 ) {
     let at = match T * N {
+        1 if AHEAD > 0 => chains::<4, AHEAD, T, N, W>(weights, load, x, 0, out),
         1 => chains::<8, AHEAD, T, N, W>(weights, load, x, 0, out),
         2 => chains::<4, AHEAD, T, N, W>(weights, load, x, 0, out),
         4 => chains::<2, AHEAD, T, N, W>(weights, load, x, 0, out),
