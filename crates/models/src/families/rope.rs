@@ -289,11 +289,11 @@ fn scaled(
             }
         }
         other => {
-            return Err(params.bad(
-                "rope_type",
-                &Value::from(other),
-                "one of default, linear, llama3, yarn",
-            ));
+            let known = match extras.long_context {
+                Some(_) => "one of default, linear, llama3, longrope",
+                None => "one of default, linear, llama3, yarn",
+            };
+            return Err(params.bad("rope_type", &Value::from(other), known));
         }
     };
     if let RopeScaling::Llama3 {

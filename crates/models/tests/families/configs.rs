@@ -170,7 +170,7 @@ fn classes_fill_in_what_is_not_said() {
 
 #[test]
 fn keys_are_refused_by_name() {
-    let cases: [(&str, Edit, &str); 19] = [
+    let cases: [(&str, Edit, &str); 20] = [
         (
             "mixtral",
             |cfg| cfg["num_experts_per_tok"] = json!(7),
@@ -260,6 +260,11 @@ fn keys_are_refused_by_name() {
             "glm4",
             |cfg| cfg["rope_parameters"]["rope_type"] = json!("dynamic"),
             "key `rope_parameters.rope_type` is \"dynamic\", expected one of default, linear, llama3, yarn",
+        ),
+        (
+            "phi3",
+            |cfg| cfg["rope_parameters"]["rope_type"] = json!("dynamic"),
+            "key `rope_parameters.rope_type` is \"dynamic\", expected one of default, linear, llama3, longrope",
         ),
         (
             "stablelm",
