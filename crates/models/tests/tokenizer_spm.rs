@@ -231,7 +231,7 @@ fn one_token_as_text_as_piece_and_as_bytes() {
 fn every_end_marker_stops() {
     let mut v = vocab();
     for (text, token_type) in [("<end_of_turn>", CONTROL), ("<|im_end|>", USER)] {
-        v.tokens.push(text.into());
+        v.tokens.push(text);
         v.scores.as_mut().unwrap().push(0.0);
         v.token_types.as_mut().unwrap().push(token_type);
     }
@@ -266,7 +266,7 @@ fn a_declared_bos_cannot_be_typed_whatever_its_type_says() {
 fn message_end_is_no_stop_where_turns_have_their_own() {
     let mut v = vocab();
     for text in ["<|end|>", "<|return|>", "<|call|>"] {
-        v.tokens.push(text.into());
+        v.tokens.push(text);
         v.scores.as_mut().unwrap().push(0.0);
         v.token_types.as_mut().unwrap().push(CONTROL);
     }

@@ -97,7 +97,11 @@ fn pipeline_engine(
     let pieces = pieces(&tokenizer, head, byte_fallback)?;
     check_space_rule(codec, head)?;
     let pipeline = Pipeline::new(tokenizer, Overlap::LeftmostLongest)?;
-    Ok((Arc::new(pieces), Engine::Pipeline(Box::new(pipeline)), codec))
+    Ok((
+        Arc::new(pieces),
+        Engine::Pipeline(Box::new(pipeline)),
+        codec,
+    ))
 }
 
 /// A key of a tokenizer.json, whether the crate reads a value of it, and the types that it knows.

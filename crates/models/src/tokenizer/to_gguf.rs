@@ -292,7 +292,12 @@ fn scores_of_merges(
         })?;
         ranks.entry(pair).or_insert((rank, joined));
     }
-    scores::from_merges(pieces, &id_of, &ranks, pipeline.tokenizer.get_pre_tokenizer())
+    scores::from_merges(
+        pieces,
+        &id_of,
+        &ranks,
+        pipeline.tokenizer.get_pre_tokenizer(),
+    )
 }
 
 /// The lists by `tokenizer.model`, with the added tokens of tokenizer.json on top, as stock converters
