@@ -72,7 +72,18 @@ fn tokenizer_json() -> String {
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "pre_tokenizer": level, "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                { "SpecialToken": { "id": "!", "type_id": 0 } },
+                { "Sequence": { "id": "A", "type_id": 0 } },
+            ],
+            "pair": [
+                { "Sequence": { "id": "A", "type_id": 0 } },
+                { "Sequence": { "id": "B", "type_id": 1 } },
+            ],
+            "special_tokens": { "!": { "id": "!", "ids": [33], "tokens": ["!"] } },
+        }, "decoder": level,
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
