@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use crate::activations::{Activations, Blocks, Form, emptied};
-use crate::arch::{AsymmetricDots, FloatDots, Kernels, Plane, TileDots};
+use crate::arch::{AsymmetricDot, AsymmetricDots, FloatDots, Kernels, Plane, TileDots};
 use crate::team::{Team, TileWriter};
 use crate::tile::{TILE_ROWS, TileView};
 
@@ -157,28 +157,33 @@ fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
 /// Each tile with all positions in blocks of 16.
 fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
     for tile in share.tiles.clone() {
-        let bytes = share.weight.tile(tile);
         let mut pos = 0;
         while pos + 4 <= x.n_pos() {
-            let xs = std::array::from_fn(|i| x.asymmetric(pos + i));
-            let mut sums = [[0.0; TILE_ROWS]; 4];
-            (dots.four)(bytes, &xs, &mut sums);
-            share.writer.store(tile, pos, &sums);
+            asymmetric_at(dots.four, x, share, tile, pos);
             pos += 4;
         }
         if pos + 2 <= x.n_pos() {
-            let xs = std::array::from_fn(|i| x.asymmetric(pos + i));
-            let mut sums = [[0.0; TILE_ROWS]; 2];
-            (dots.two)(bytes, &xs, &mut sums);
-            share.writer.store(tile, pos, &sums);
+            asymmetric_at(dots.two, x, share, tile, pos);
             pos += 2;
         }
         if pos < x.n_pos() {
-            let mut sums = [[0.0; TILE_ROWS]];
-            (dots.one)(bytes, &[x.asymmetric(pos)], &mut sums);
-            share.writer.store(tile, pos, &sums);
+            asymmetric_at(dots.one, x, share, tile, pos);
         }
     }
+}
+
+/// One tile with `N` positions from `pos` on.
+fn asymmetric_at<const N: usize>(
+    dot: AsymmetricDot<N>,
+    x: &Activations,
+    share: &mut Share<'_>,
+    tile: usize,
+    pos: usize,
+) {
+    let xs = std::array::from_fn(|i| x.asymmetric(pos + i));
+    let mut sums = [[0.0; TILE_ROWS]; N];
+    dot(share.weight.tile(tile), &xs, &mut sums);
+    share.writer.store(tile, pos, &sums);
 }
 
 /// One position with values of their own, which need no decoding ahead.

@@ -27,9 +27,7 @@ use tempfile::NamedTempFile;
 use crate::Progress;
 use crate::digest::{Reporter, hash_file};
 use crate::error::{VindexError, io_error};
-use crate::extract::{
-    PlanFor, copy_file, is_of_another_kind, place, planned, publish, quantized_types, staging,
-};
+use crate::extract::{PlanFor, copy_file, place, planned, publish, quantized_types, staging};
 use crate::manifest::{
     KEPT, Level, Source, SourceDigest, SourceKind, SourceTensor, TensorPlace, TextFile,
 };
@@ -420,7 +418,7 @@ impl Folder {
             Err(_) if !has_vocabulary(file) => {
                 notes.push("the folder has no tokenizer files, as its source had none".to_owned());
             }
-            Err(error) if is_of_another_kind(&error) => {
+            Err(error) if error.is_of_another_kind() => {
                 notes.push(format!("no tokenizer files: {}", with_causes(&error)));
             }
             Err(source) => {

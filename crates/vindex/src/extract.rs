@@ -780,7 +780,7 @@ fn without_vocabulary(
     // A vindex has a tokenizer of its own, which its maker was asked for.
     if let PlanFor::Others { .. } = reader {
         match source.tokenizer() {
-            Err(ModelError::Tokenizer { source, .. }) if is_of_another_kind(&source) => {}
+            Err(ModelError::Tokenizer { source, .. }) if source.is_of_another_kind() => {}
             Err(broken) => return Err(broken.into()),
             // It runs without such an id, but the file would have to state it.
             Ok(_) if matches!(error, TokenizerError::IdOutOfRange { .. }) => {
@@ -796,18 +796,6 @@ fn without_vocabulary(
     Ok(format!(
         "the weights file carries no vocabulary, other programs run it on token ids only: {error}"
     ))
-}
-
-/// Whether the tokenizer may be sound, but of a kind that is not run here.
-pub(crate) fn is_of_another_kind(error: &TokenizerError) -> bool {
-    matches!(
-        error,
-        TokenizerError::UnsupportedModel { .. }
-            | TokenizerError::MissingPre
-            | TokenizerError::UnknownPreTokenizer { .. }
-            | TokenizerError::UnsupportedDecoder { .. }
-            | TokenizerError::NoSpaceRule { .. }
-    )
 }
 
 /// One sentence for all tensors of the same width that got another type than the mix asks for.

@@ -63,7 +63,7 @@ type TileDot<const T: usize, const N: usize> =
     fn([&[u8]; T], [&[Plane]; T], &[Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
 
 /// As [`TileDot`] for one Q8_0 tile and positions in blocks of 16.
-type AsymmetricDot<const N: usize> =
+pub(crate) type AsymmetricDot<const N: usize> =
     fn(&[u8], &[AsymmetricBlocks<'_>; N], &mut [[f32; TILE_ROWS]; N]);
 
 /// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.

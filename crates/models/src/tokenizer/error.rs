@@ -273,4 +273,16 @@ impl TokenizerError {
     ) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
         move |source| Self::Backend { doing, source }
     }
+
+    /// Whether the tokenizer may be sound, but of a kind that is not run here.
+    pub fn is_of_another_kind(&self) -> bool {
+        matches!(
+            self,
+            Self::UnsupportedModel { .. }
+                | Self::MissingPre
+                | Self::UnknownPreTokenizer { .. }
+                | Self::UnsupportedDecoder { .. }
+                | Self::NoSpaceRule { .. }
+        )
+    }
 }
