@@ -19,25 +19,23 @@ pub(crate) fn packed_form<'a>(
 fn form_of(info: &TensorInfo, infos: &HashMap<&str, &TensorInfo>) -> Option<&'static str> {
     let sibling = |stem: &str, suffix: &str| infos.get(format!("{stem}{suffix}").as_str()).copied();
     let name = info.name.as_str();
-    match info.dtype {
-        Dtype::F8E4M3 | Dtype::F8E5M2 => ["_scale_inv", "_scale"]
-            .iter()
-            .any(|suffix| sibling(name, suffix).is_some())
-            .then_some("fp8"),
-        Dtype::U32 => {
-            let stem = name.strip_suffix(".weight")?;
-            sibling(stem, ".scales").map(|_| "mlx")
-        }
-        Dtype::I32 => {
-            let stem = name.strip_suffix(".qweight")?;
-            let scales = sibling(stem, ".scales")?;
-            sibling(stem, ".qzeros")?;
-            // Both pack eight numbers of four bits into one: GPTQ along the inputs, AWQ along the outputs, which the
-            // last axis of the scales counts.
-            let along_inputs = info.shape.last() == scales.shape.last();
-            let is_gptq = sibling(stem, ".g_idx").is_some() || along_inputs;
-            Some(if is_gptq { "gptq" } else { "awq" })
-        }
-        _ => None,
+    if matches!(info.dtype, Dtype::F8E4M3 | Dtype::F8E5M2) {
+        let scales = ["_scale_inv", "_scale"].map(|suffix| sibling(name, suffix));
+        return scales.iter().flatten().next().map(|_| "fp8");
     }
+    if info.dtype == Dtype::U32 {
+        let stem = name.strip_suffix(".weight")?;
+        return sibling(stem, ".scales").map(|_| "mlx");
+    }
+    if info.dtype == Dtype::I32 {
+        let stem = name.strip_suffix(".qweight")?;
+        let scales = sibling(stem, ".scales")?;
+        sibling(stem, ".qzeros")?;
+        // Both pack eight numbers of four bits into one: GPTQ along the inputs, AWQ along the outputs, which the last axis
+        // of the scales counts.
+        let along_inputs = info.shape.last() == scales.shape.last();
+        let is_gptq = sibling(stem, ".g_idx").is_some() || along_inputs;
+        return Some(if is_gptq { "gptq" } else { "awq" });
+    }
+    None
 }
