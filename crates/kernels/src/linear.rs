@@ -9,7 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use crate::activations::{Activations, Blocks, Form, emptied};
-use crate::arch::{AsymmetricDot, AsymmetricDots, FloatDots, Kernels, Plane, TileDots};
+use crate::arch::{
+    ABREAST, AsymmetricDot, AsymmetricDots, FloatDots, Kernels, PlainDots, Plane, TileDots,
+};
 use crate::team::{Team, TileWriter};
 use crate::tile::{TILE_ROWS, TileView};
 
@@ -149,13 +151,55 @@ fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
             );
         }
         Form::Asymmetric => asymmetric(kernels.asymmetric, x, share),
-        Form::Floats if x.n_pos() == 1 && format.block_len() == 1 => plain(kernels, x, share),
+        Form::Floats if x.n_pos() == 1 && format.block_len() == 1 => plain(kernels.plain, x, share),
         Form::Floats => floats(kernels, kernels.float_dots(), x, share),
     }
 }
 
+/// Every tile with the only position: those of [`ABREAST`] places of the share together, then the rest.
+fn one_position(
+    share: &mut Share<'_>,
+    abreast: impl Fn([&[u8]; ABREAST], &mut [[[f32; TILE_ROWS]; 1]; ABREAST]),
+    one: impl Fn([&[u8]; 1], &mut [[[f32; TILE_ROWS]; 1]; 1]),
+) {
+    let weight = share.weight;
+    let apart = share.tiles.len() / ABREAST;
+    let (first, end) = (share.tiles.start, share.tiles.end);
+    for tile in first..first + apart {
+        let tiles: [usize; ABREAST] = std::array::from_fn(|i| tile + i * apart);
+        let mut sums = [[[0.0; TILE_ROWS]]; ABREAST];
+        abreast(tiles.map(|tile| weight.tile(tile)), &mut sums);
+        for (tile, sums) in tiles.iter().zip(&sums) {
+            share.writer.store(*tile, 0, sums);
+        }
+    }
+    for tile in first + apart * ABREAST..end {
+        let mut sums = [[[0.0; TILE_ROWS]]];
+        one([weight.tile(tile)], &mut sums);
+        share.writer.store(tile, 0, &sums[0]);
+    }
+}
+
+/// Values that need no decoding ahead with one position.
+fn plain(dots: PlainDots, x: &Activations, share: &mut Share<'_>) {
+    let (format, x) = (share.weight.format(), x.position(0));
+    one_position(
+        share,
+        |tiles, sums| (dots.abreast)(format, tiles, x, sums),
+        |tile, sums| (dots.one)(format, tile, x, sums),
+    );
+}
+
 /// Each tile with all positions in blocks of 16.
 fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
+    if x.n_pos() == 1 {
+        let x = [x.asymmetric(0)];
+        return one_position(
+            share,
+            |tiles, sums| (dots.abreast)(tiles, &x, sums),
+            |tile, sums| (dots.one)(tile, &x, sums),
+        );
+    }
     for tile in share.tiles.clone() {
         let mut pos = 0;
         while pos + 4 <= x.n_pos() {
@@ -174,31 +218,16 @@ fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
 
 /// One tile with `N` positions from `pos` on.
 fn asymmetric_at<const N: usize>(
-    dot: AsymmetricDot<N>,
+    dot: AsymmetricDot<1, N>,
     x: &Activations,
     share: &mut Share<'_>,
     tile: usize,
     pos: usize,
 ) {
     let xs = std::array::from_fn(|i| x.asymmetric(pos + i));
-    let mut sums = [[0.0; TILE_ROWS]; N];
-    dot(share.weight.tile(tile), &xs, &mut sums);
-    share.writer.store(tile, pos, &sums);
-}
-
-/// One position with values of their own, which need no decoding ahead.
-fn plain(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
-    let weight = share.weight;
-    for tile in share.tiles.clone() {
-        let mut sums = [[0.0; TILE_ROWS]];
-        (kernels.plain_dot)(
-            weight.format(),
-            weight.tile(tile),
-            x.position(0),
-            &mut sums[0],
-        );
-        share.writer.store(tile, 0, &sums);
-    }
+    let mut sums = [[[0.0; TILE_ROWS]; N]];
+    dot([share.weight.tile(tile)], &xs, &mut sums);
+    share.writer.store(tile, pos, &sums[0]);
 }
 
 /// Positions that meet a block of tiles before the next ones do: with their scales they stay in a second-level cache.
@@ -211,6 +240,14 @@ const BLOCK_BYTES: usize = 256 << 10;
 const EXPANDED_MIN: usize = 8;
 
 fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
+    if x.n_pos() == 1 {
+        let x = [x.blocks(0)];
+        return one_position(
+            share,
+            |tiles, sums| (dots.abreast)(tiles, [&[]; ABREAST], &x, sums),
+            |tile, sums| (dots.one)(tile, [&[]], &x, sums),
+        );
+    }
     if x.n_pos() < EXPANDED_MIN {
         for tile in share.tiles.clone() {
             one_tile(dots, x, share, tile, 0..x.n_pos());

@@ -47,8 +47,8 @@ type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type QuantizeAsymmetric = fn(&[f32], &mut AsymmetricMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
-/// Adds to the sums the products of a whole tile of plain values with one position.
-type PlainDot = fn(Format, &[u8], &[f32], &mut [f32; TILE_ROWS]);
+/// Dots of `T` whole tiles of plain values with one position.
+type PlainDot<const T: usize> = fn(Format, [&[u8]; T], &[f32], &mut [[[f32; TILE_ROWS]; 1]; T]);
 /// Reads bytes and returns a sum that depends on each of them; a rest shorter than [`READ_STEP`] is left out.
 type Read = fn(&[u8]) -> u64;
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
@@ -62,9 +62,9 @@ pub(crate) type Plane = [[u8; 32]; TILE_ROWS];
 type TileDot<const T: usize, const N: usize> =
     fn([&[u8]; T], [&[Plane]; T], &[Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
 
-/// As [`TileDot`] for one Q8_0 tile and positions in blocks of 16.
-pub(crate) type AsymmetricDot<const N: usize> =
-    fn(&[u8], &[AsymmetricBlocks<'_>; N], &mut [[f32; TILE_ROWS]; N]);
+/// As [`TileDot`] for Q8_0 tiles and positions in blocks of 16.
+pub(crate) type AsymmetricDot<const T: usize, const N: usize> =
+    fn([&[u8]; T], &[AsymmetricBlocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
 
 /// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.
 type FloatDot<const T: usize, const N: usize> =
@@ -73,10 +73,16 @@ type FloatDot<const T: usize, const N: usize> =
 /// Adds rows, each times its weight for each of `N` queries: the rows, their width, the weights, the sums.
 type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
 
-/// Dots of one tile with one, two and four positions, and of two expanded tiles with four, which share the loads of both.
+/// Tiles that one position meets abreast, from as many places of a share: the hardware's prefetching follows each place for
+/// itself, and so more of memory is under way than from one.
+pub(crate) const ABREAST: usize = 2;
+
+/// Dots of one tile with one, two and four positions, of several with one, and of two expanded tiles with four, which share
+/// the loads of both.
 #[derive(Clone, Copy)]
 pub(crate) struct TileDots {
     pub(crate) one: TileDot<1, 1>,
+    pub(crate) abreast: TileDot<ABREAST, 1>,
     pub(crate) two: TileDot<1, 2>,
     pub(crate) four: TileDot<1, 4>,
     /// Expands a tile, for many positions.
@@ -84,12 +90,20 @@ pub(crate) struct TileDots {
     pub(crate) pair: TileDot<2, 4>,
 }
 
-/// Dots of one Q8_0 tile with one, two and four positions in blocks of 16.
+/// As [`TileDots`] of Q8_0 tiles and positions in blocks of 16, without expanded ones.
 #[derive(Clone, Copy)]
 pub(crate) struct AsymmetricDots {
-    pub(crate) one: AsymmetricDot<1>,
-    pub(crate) two: AsymmetricDot<2>,
-    pub(crate) four: AsymmetricDot<4>,
+    pub(crate) one: AsymmetricDot<1, 1>,
+    pub(crate) abreast: AsymmetricDot<ABREAST, 1>,
+    pub(crate) two: AsymmetricDot<1, 2>,
+    pub(crate) four: AsymmetricDot<1, 4>,
+}
+
+/// Dots of whole tiles of plain values with one position.
+#[derive(Clone, Copy)]
+pub(crate) struct PlainDots {
+    pub(crate) one: PlainDot<1>,
+    pub(crate) abreast: PlainDot<ABREAST>,
 }
 
 /// As [`TileDots`], of decoded weights.
@@ -133,6 +147,7 @@ macro_rules! tile_dots {
     ($module:ident, $dots:ident, $expand:ident) => {
         $crate::arch::TileDots {
             one: $module::$dots::<false, 1, 1>,
+            abreast: $module::$dots::<false, { $crate::arch::ABREAST }, 1>,
             two: $module::$dots::<false, 1, 2>,
             four: $module::$dots::<false, 1, 4>,
             expand: $module::$expand,
@@ -181,7 +196,7 @@ pub struct Kernels {
     pub(crate) asymmetric: AsymmetricDots,
     decode_tile: DecodeTile,
     floats: FloatDots,
-    pub(crate) plain_dot: PlainDot,
+    pub(crate) plain: PlainDots,
     pub(crate) read: Read,
     pub(crate) weigh_one: Weigh<1>,
     pub(crate) weigh_four: Weigh<4>,

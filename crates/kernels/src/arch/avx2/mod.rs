@@ -26,7 +26,7 @@ mod unpack;
 mod values;
 
 use super::scalar::{float as portable, quantize};
-use super::{AsymmetricDots, Isa, Kernels, by_positions, integer_table, tile_dots};
+use super::{AsymmetricDots, Isa, Kernels, PlainDots, by_positions, integer_table, tile_dots};
 use crate::activations::{AsymmetricMut, QuantizedMut};
 
 /// The table, if this CPU has the features.
@@ -78,12 +78,16 @@ static KERNELS: Kernels = Kernels {
     integer: integer_table!(tiles),
     asymmetric: AsymmetricDots {
         one: asymmetric::q8_0,
+        abreast: asymmetric::q8_0,
         two: asymmetric::q8_0,
         four: asymmetric::q8_0,
     },
     decode_tile: tile_decode::decode,
     floats: by_positions!(tile_floats::floats),
-    plain_dot: tile_floats::plain_dot,
+    plain: PlainDots {
+        one: tile_floats::plain_dots,
+        abreast: tile_floats::plain_dots,
+    },
     read: read::add_up,
     weigh_one: values::weigh,
     weigh_four: values::weigh,

@@ -34,32 +34,42 @@ pub(super) fn floats<const T: usize, const N: usize>(
     unsafe { kernel(weights, x, &mut out) }
 }
 
-/// Adds to `out` the products of a whole tile of plain values with one position.
-pub(super) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 8]) {
+/// Dots of whole tiles of plain values with one position.
+pub(super) fn plain_dots<const T: usize>(
+    format: Format,
+    tiles: [&[u8]; T],
+    x: &[f32],
+    out: &mut [[[f32; 8]; 1]; T],
+) {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn kernel(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 8]) {
-        let mut sums = [*out];
+    fn kernel<const T: usize>(
+        format: Format,
+        tiles: [&[u8]; T],
+        x: &[f32],
+        out: &mut [[[f32; 8]; 1]; T],
+    ) {
+        *out = [[[0.0; 8]]; T];
         match format {
-            Format::F32 => all_chains::<AHEAD, 1, 1, _>(
-                [tile.as_chunks::<32>().0],
+            Format::F32 => all_chains::<AHEAD, T, 1, _>(
+                tiles.map(|tile| tile.as_chunks::<32>().0),
                 |w| _mm256_castsi256_ps(load_u8(w)),
                 [x],
-                &mut [&mut sums],
+                &mut out.each_mut(),
             ),
-            Format::F16 => all_chains::<AHEAD, 1, 1, _>(
-                [tile.as_chunks::<16>().0],
+            Format::F16 => all_chains::<AHEAD, T, 1, _>(
+                tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| _mm256_cvtph_ps(load_half(w)),
                 [x],
-                &mut [&mut sums],
+                &mut out.each_mut(),
             ),
-            Format::Bf16 => all_chains::<AHEAD, 1, 1, _>(
-                [tile.as_chunks::<16>().0],
+            Format::Bf16 => all_chains::<AHEAD, T, 1, _>(
+                tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| {
                     let bits = _mm256_cvtepu16_epi32(load_half(w));
                     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
                 },
                 [x],
-                &mut [&mut sums],
+                &mut out.each_mut(),
             ),
             Format::Q4_0
             | Format::Q4_1
@@ -73,12 +83,11 @@ pub(super) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; 
             | Format::Q6K
             | Format::Iq4Nl
             | Format::Iq4Xs
-            | Format::Mxfp4 => return portable::plain_dot(format, tile, x, out),
+            | Format::Mxfp4 => portable::plain_dots(format, tiles, x, out),
         }
-        [*out] = sums;
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
-    unsafe { kernel(format, tile, x, out) }
+    unsafe { kernel(format, tiles, x, out) }
 }
 
 /// All columns: as many chains at a time as make eight sums, so that none waits for itself. Where the weights come from memory,
@@ -93,6 +102,7 @@ fn all_chains<const AHEAD: usize, const T: usize, const N: usize, W>(
 ) {
     let at = match T * N {
         1 if AHEAD > 0 => chains::<4, AHEAD, T, N, W>(weights, load, x, 0, out),
+        2 if AHEAD > 0 => chains::<2, AHEAD, T, N, W>(weights, load, x, 0, out),
         1 => chains::<8, AHEAD, T, N, W>(weights, load, x, 0, out),
         2 => chains::<4, AHEAD, T, N, W>(weights, load, x, 0, out),
         4 => chains::<2, AHEAD, T, N, W>(weights, load, x, 0, out),

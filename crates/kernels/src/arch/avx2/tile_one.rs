@@ -14,6 +14,7 @@ use std::arch::x86_64::*;
 
 use super::registers::{FAR, load_half, load_u8, part, prefetch, store_f32};
 use super::tile_weights::{four, halves, nibbles, scales_and_mins, vector};
+use super::tiles::groups;
 use crate::activations::Blocks;
 
 /// Bytes of eight rows to the low bytes of both halves of their lanes.
@@ -150,44 +151,84 @@ fn pair<const GROUP: usize, const FIVE: bool, const RUN: usize>(
 /// Dots over blocks of 256 with 6-bit scales and minima per 32, whose weights have a fifth bit if `FIVE`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn with_mins<const GROUP: usize, const FIVE: bool, const RUN: usize>(
-    tile: &[u8],
+fn with_mins<
+    const GROUP: usize,
+    const FIVE: bool,
+    const RUN: usize,
+    const T: usize,
+    const N: usize,
+>(
+    tiles: [&[u8]; T],
     x: &Blocks<'_>,
-    out: &mut [f32; 8],
+    out: &mut [[[f32; 8]; N]; T],
 ) {
-    let groups = tile.as_chunks::<GROUP>().0;
+    let tiles = groups::<GROUP, T>(tiles);
     let quants = x.quants.as_chunks::<32>().0.as_chunks::<8>().0;
     let scales = x.scales.as_chunks::<8>().0;
     let scaled_sums = x.scaled_sums.as_chunks::<8>().0;
-    let mut acc = _mm256_setzero_ps();
-    for (((group, quants), x_scales), x_sums) in
-        groups.iter().zip(quants).zip(scales).zip(scaled_sums)
+    let mut acc = [_mm256_setzero_ps(); T];
+    for (b, ((quants, x_scales), x_sums)) in quants
+        .iter()
+        .zip(scales)
+        .zip(scaled_sums)
+        .enumerate()
+        .take(tiles[0].len())
     {
-        let (scales, mins) = scales_and_mins(part(group, 32));
-        let packed = [part(scales.as_flattened(), 0), part(mins.as_flattened(), 0)];
-        let mut sums = [_mm256_setzero_ps(); 2];
-        for at in 0..4 {
-            sums = pair::<GROUP, FIVE, RUN>(at, group, packed, quants, x_scales, x_sums, sums);
+        let mut group = [&tiles[0][b]; T];
+        for t in 1..T {
+            group[t] = &tiles[t][b];
         }
-        let [products, minima] = sums;
-        acc = _mm256_fmadd_ps(halves(group, 0), products, acc);
-        acc = _mm256_fnmadd_ps(halves(group, 16), minima, acc);
+        let mut packed = [[[0; 64]; 2]; T];
+        for t in 0..T {
+            let (scales, mins) = scales_and_mins(part(group[t], 32));
+            packed[t] = [part(scales.as_flattened(), 0), part(mins.as_flattened(), 0)]
+                .map(|x: &[u8; 64]| *x);
+        }
+        let mut sums = [[_mm256_setzero_ps(); 2]; T];
+        for at in 0..4 {
+            for t in 0..T {
+                sums[t] = pair::<GROUP, FIVE, RUN>(
+                    at,
+                    group[t],
+                    [&packed[t][0], &packed[t][1]],
+                    quants,
+                    x_scales,
+                    x_sums,
+                    sums[t],
+                );
+            }
+        }
+        for t in 0..T {
+            let [products, minima] = sums[t];
+            acc[t] = _mm256_fmadd_ps(halves(group[t], 0), products, acc[t]);
+            acc[t] = _mm256_fnmadd_ps(halves(group[t], 16), minima, acc[t]);
+        }
     }
-    store_f32(out, acc);
+    for t in 0..T {
+        store_f32(&mut out[t][0], acc[t]);
+    }
 }
 
 /// Dots of Q4_K.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn q4_k(tile: &[u8], x: &Blocks<'_>, out: &mut [f32; 8]) {
-    with_mins::<1152, false, 8>(tile, x, out);
+pub(super) fn q4_k<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: &Blocks<'_>,
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    with_mins::<1152, false, 8, T, N>(tiles, x, out);
 }
 
 /// Dots of Q5_K.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn q5_k(tile: &[u8], x: &Blocks<'_>, out: &mut [f32; 8]) {
-    with_mins::<1408, true, 4>(tile, x, out);
+pub(super) fn q5_k<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: &Blocks<'_>,
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    with_mins::<1408, true, 4, T, N>(tiles, x, out);
 }
 
 /// Vectors `c` of the four sub-blocks of a half of a Q6_K group: four low bits and two high ones.
@@ -282,20 +323,35 @@ fn q6_k_half(
 /// Dots of Q6_K: 8-bit scales per 16, and weights that are 32 too high.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn q6_k(tile: &[u8], x: &Blocks<'_>, out: &mut [f32; 8]) {
-    let groups = tile.as_chunks::<1680>().0;
+pub(super) fn q6_k<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: &Blocks<'_>,
+    out: &mut [[[f32; 8]; N]; T],
+) {
+    let tiles = groups::<1680, T>(tiles);
     let quants = x.quants.as_chunks::<32>().0.as_chunks::<8>().0;
     let scales = x.scales.as_chunks::<8>().0;
     let x_halves = x.halves.as_chunks::<2>().0.as_chunks::<8>().0;
-    let mut acc = _mm256_setzero_ps();
-    for (((group, quants), x_scales), x_halves) in
-        groups.iter().zip(quants).zip(scales).zip(x_halves)
+    let mut acc = [_mm256_setzero_ps(); T];
+    for (b, ((quants, x_scales), x_halves)) in quants
+        .iter()
+        .zip(scales)
+        .zip(x_halves)
+        .enumerate()
+        .take(tiles[0].len())
     {
-        let mut products = _mm256_setzero_ps();
+        let mut products = [_mm256_setzero_ps(); T];
         for half in 0..2 {
-            products = q6_k_half(half, group, quants, x_scales, x_halves, products);
+            for t in 0..T {
+                products[t] =
+                    q6_k_half(half, &tiles[t][b], quants, x_scales, x_halves, products[t]);
+            }
         }
-        acc = _mm256_fmadd_ps(halves(group, 1664), products, acc);
+        for t in 0..T {
+            acc[t] = _mm256_fmadd_ps(halves(&tiles[t][b], 1664), products[t], acc[t]);
+        }
     }
-    store_f32(out, acc);
+    for t in 0..T {
+        store_f32(&mut out[t][0], acc[t]);
+    }
 }

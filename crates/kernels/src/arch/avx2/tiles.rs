@@ -140,7 +140,7 @@ fn signed<const T: usize, const N: usize>(
 
 /// The whole groups of each tile.
 #[inline(always)]
-fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [&[[u8; GROUP]]; T] {
+pub(super) fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [&[[u8; GROUP]]; T] {
     let mut out = [tiles[0].as_chunks::<GROUP>().0; T];
     for t in 1..T {
         out[t] = &tiles[t].as_chunks::<GROUP>().0[..out[0].len()];
@@ -160,7 +160,10 @@ fn quants<'a, const N: usize>(x: &[Cut<'a>; N], at: usize) -> [&'a [i8; 32]; N] 
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn store<const T: usize, const N: usize>(acc: &[[__m256; N]; T], out: &mut [[[f32; 8]; N]; T]) {
+pub(super) fn store<const T: usize, const N: usize>(
+    acc: &[[__m256; N]; T],
+    out: &mut [[[f32; 8]; N]; T],
+) {
     for t in 0..T {
         for p in 0..N {
             store_f32(&mut out[t][p], acc[t][p]);
@@ -168,21 +171,37 @@ fn store<const T: usize, const N: usize>(acc: &[[__m256; N]; T], out: &mut [[[f3
     }
 }
 
-/// Dots over blocks of 32: `sums` gives the integer sums, from which `2^OFFSET` times the sum of the activations is taken
-/// if that is not 0; `scale` and `min` are those of the eight rows.
+/// Sums of 32 products per row of each tile, of weights of either sign where `RUN` is 0 and else as [`unsigned`] has them.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn plain_sums<const T: usize, const N: usize, const RUN: usize>(
+    x: [&[i8; 32]; N],
+    weights: impl Fn(usize, usize) -> __m256i,
+) -> [[__m256i; N]; T] {
+    match RUN {
+        0 => signed::<T, N>(x, weights),
+        _ => unsigned::<T, N, RUN>(x, weights, |_, _| _mm256_set1_epi16(1)),
+    }
+}
+
+/// Dots over blocks of 32: `2^OFFSET` times the sum of the activations is taken from the integer sums if that is not 0;
+/// `weights(group, c)` is vector `c` of a group, `scale` and what is at byte 16 if `MIN` are those of its eight rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn per_32<
     const GROUP: usize,
+    const RUN: usize,
     const OFFSET: i32,
     const MIN: bool,
+    const PLANES: bool,
     const T: usize,
     const N: usize,
 >(
     tiles: [&[u8]; T],
+    planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
     out: &mut [[[f32; 8]; N]; T],
-    sums: impl Fn([&[u8; GROUP]; T], usize, [&[i8; 32]; N]) -> [[__m256i; N]; T],
+    weights: impl Fn(&[u8; GROUP], usize) -> __m256i,
     scale: impl Fn(&[u8; GROUP]) -> __m256,
 ) {
     let tiles = groups::<GROUP, T>(tiles);
@@ -193,10 +212,17 @@ fn per_32<
         for t in 1..T {
             group[t] = &tiles[t][b];
         }
+        let vector_of = |t: usize, c| weight::<PLANES>(planes[t], b, c, || weights(group[t], c));
+        let mut sums = [[_mm256_setzero_si256(); N]; T];
         if N == 1 {
-            prefetch::<NEAR>(group[0]);
+            // There is no load to share, and the sums of one tile leave registers for its constants.
+            for t in 0..T {
+                prefetch::<NEAR>(group[t]);
+                [sums[t]] = plain_sums::<1, N, RUN>(quants(&x, b), |_, c| vector_of(t, c));
+            }
+        } else {
+            sums = plain_sums::<T, N, RUN>(quants(&x, b), vector_of);
         }
-        let sums = sums(group, b, quants(&x, b));
         for t in 0..T {
             let scale = scale(group[t]);
             for p in 0..N {
@@ -331,79 +357,41 @@ macro_rules! table_functions {
 
 table_functions! {
     q4_0, expand_q4_0, 144, 1, |g, _j, c| nibbles_32(g, 16, c),
-    |tiles, planes, x, out| per_32::<144, 3, false, T, N>(tiles, x, out, |g, b, x| {
-        unsigned::<T, N, 8>(
-            x,
-            |t, c| weight::<PLANES>(planes[t], b, c, || nibbles_32(g[t], 16, c)),
-            |_, _| _mm256_set1_epi16(1),
-        )
-    }, |g| halves(g, 0));
+    |tiles, planes, x, out| per_32::<144, 8, 3, false, PLANES, T, N>(tiles, planes, x, out, |g, c| nibbles_32(g, 16, c), |g| halves(g, 0));
 
     q4_1, expand_q4_1, 160, 1, |g, _j, c| nibbles_32(g, 32, c),
-    |tiles, planes, x, out| per_32::<160, 0, true, T, N>(tiles, x, out, |g, b, x| {
-        unsigned::<T, N, 8>(
-            x,
-            |t, c| weight::<PLANES>(planes[t], b, c, || nibbles_32(g[t], 32, c)),
-            |_, _| _mm256_set1_epi16(1),
-        )
-    }, |g| halves(g, 0));
+    |tiles, planes, x, out| per_32::<160, 8, 0, true, PLANES, T, N>(tiles, planes, x, out, |g, c| nibbles_32(g, 32, c), |g| halves(g, 0));
 
     q5_0, expand_q5_0, 176, 1, |g, _j, c| five_bits(g, 16, c),
-    |tiles, planes, x, out| per_32::<176, 4, false, T, N>(tiles, x, out, |g, b, x| {
-        unsigned::<T, N, 4>(
-            x,
-            |t, c| weight::<PLANES>(planes[t], b, c, || five_bits(g[t], 16, c)),
-            |_, _| _mm256_set1_epi16(1),
-        )
-    }, |g| halves(g, 0));
+    |tiles, planes, x, out| per_32::<176, 4, 4, false, PLANES, T, N>(tiles, planes, x, out, |g, c| five_bits(g, 16, c), |g| halves(g, 0));
 
     q5_1, expand_q5_1, 192, 1, |g, _j, c| five_bits(g, 32, c),
-    |tiles, planes, x, out| per_32::<192, 0, true, T, N>(tiles, x, out, |g, b, x| {
-        unsigned::<T, N, 4>(
-            x,
-            |t, c| weight::<PLANES>(planes[t], b, c, || five_bits(g[t], 32, c)),
-            |_, _| _mm256_set1_epi16(1),
-        )
-    }, |g| halves(g, 0));
+    |tiles, planes, x, out| per_32::<192, 4, 0, true, PLANES, T, N>(tiles, planes, x, out, |g, c| five_bits(g, 32, c), |g| halves(g, 0));
 
     q8_0, expand_q8_0, 272, 1, |g, _j, c| vector(g, 16 + 32 * c),
-    |tiles, planes, x, out| per_32::<272, 0, false, T, N>(tiles, x, out, |g, b, x| {
-        signed::<T, N>(x, |t, c| {
-            weight::<PLANES>(planes[t], b, c, || vector(g[t], 16 + 32 * c))
-        })
-    }, |g| halves(g, 0));
+    |tiles, planes, x, out| per_32::<272, 0, 0, false, PLANES, T, N>(tiles, planes, x, out, |g, c| vector(g, 16 + 32 * c), |g| halves(g, 0));
 
     iq4_nl, expand_iq4_nl, 144, 1, |g, _j, c| lookup(&IQ4_BYTES, nibbles_32(g, 16, c)),
-    |tiles, planes, x, out| per_32::<144, 0, false, T, N>(tiles, x, out, |g, b, x| {
-        signed::<T, N>(x, |t, c| {
-            weight::<PLANES>(planes[t], b, c, || lookup(&IQ4_BYTES, nibbles_32(g[t], 16, c)))
-        })
-    }, |g| halves(g, 0));
+    |tiles, planes, x, out| per_32::<144, 0, 0, false, PLANES, T, N>(tiles, planes, x, out, |g, c| lookup(&IQ4_BYTES, nibbles_32(g, 16, c)), |g| halves(g, 0));
 
     mxfp4, expand_mxfp4, 136, 1, |g, _j, c| lookup(&MXFP4_RAISED, nibbles_32(g, 8, c)),
-    |tiles, planes, x, out| per_32::<136, 4, false, T, N>(tiles, x, out, |g, b, x| {
-        unsigned::<T, N, 4>(
-            x,
-            |t, c| weight::<PLANES>(planes[t], b, c, || lookup(&MXFP4_RAISED, nibbles_32(g[t], 8, c))),
-            |_, _| _mm256_set1_epi16(1),
-        )
-    }, |g| e8m0_halves(part(g, 0)));
+    |tiles, planes, x, out| per_32::<136, 4, 4, false, PLANES, T, N>(tiles, planes, x, out, |g, c| lookup(&MXFP4_RAISED, nibbles_32(g, 8, c)), |g| e8m0_halves(part(g, 0)));
 
     q4_k, expand_q4_k, 1152, 8, |g, j, c| q4_k_weights(g, j, c),
     |tiles, planes, x, out| match N {
-        1 => tile_one::q4_k(tiles[0], &x[0], &mut out[0][0]),
+        1 => tile_one::q4_k(tiles, &x[0], out),
         _ => with_mins::<1152, 8, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q4_k_weights(g, j, c)),
     };
 
     q5_k, expand_q5_k, 1408, 8, |g, j, c| q5_k_weights(g, j, c),
     |tiles, planes, x, out| match N {
-        1 => tile_one::q5_k(tiles[0], &x[0], &mut out[0][0]),
+        1 => tile_one::q5_k(tiles, &x[0], out),
         _ => with_mins::<1408, 4, PLANES, T, N>(tiles, planes, x, out, |g, j, c| q5_k_weights(g, j, c)),
     };
 
     q6_k, expand_q6_k, 1680, 8, |g, j, c| q6_k_weights(g, j, c),
     |tiles, planes, x, out| match N {
-        1 => tile_one::q6_k(tiles[0], &x[0], &mut out[0][0]),
+        1 => tile_one::q6_k(tiles, &x[0], out),
         _ => q6_k_dots::<PLANES, T, N>(tiles, planes, x, out),
     };
 }

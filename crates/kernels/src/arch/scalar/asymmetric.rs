@@ -4,19 +4,27 @@
 //! fused multiply-adds. Those of both halves of a block of weights add up before the scale of the weights comes in.
 
 use super::decode::f16_at;
+use super::tiles::each;
 use crate::activations::AsymmetricBlocks;
 use crate::format::Format;
 use crate::tile::{TILE_ROWS, unpack_block};
 
 const BYTES: usize = Format::Q8_0.block_bytes();
 
-/// Dots of one tile with `N` positions.
-pub(super) fn q8_0<const N: usize>(
+/// Dots of `T` tiles with `N` positions.
+pub(super) fn q8_0<const T: usize, const N: usize>(
+    tiles: [&[u8]; T],
+    x: &[AsymmetricBlocks<'_>; N],
+    out: &mut [[[f32; TILE_ROWS]; N]; T],
+) {
+    each(tiles, out, |tile, out| one_tile(tile, x, out));
+}
+
+fn one_tile<const N: usize>(
     tile: &[u8],
     x: &[AsymmetricBlocks<'_>; N],
     out: &mut [[f32; TILE_ROWS]; N],
 ) {
-    *out = [[0.0; TILE_ROWS]; N];
     for (b, group) in tile.chunks_exact(BYTES * TILE_ROWS).enumerate() {
         for lane in 0..TILE_ROWS {
             let mut block = [0; BYTES];

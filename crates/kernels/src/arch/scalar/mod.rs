@@ -10,7 +10,7 @@ pub(crate) mod quantize;
 pub(crate) mod read;
 pub(crate) mod tiles;
 
-use super::{AsymmetricDots, Isa, Kernels, by_positions, integer_table, tile_dots};
+use super::{AsymmetricDots, Isa, Kernels, PlainDots, by_positions, integer_table, tile_dots};
 
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
@@ -28,12 +28,16 @@ pub(crate) static KERNELS: Kernels = Kernels {
     integer: integer_table!(tiles),
     asymmetric: AsymmetricDots {
         one: asymmetric::q8_0,
+        abreast: asymmetric::q8_0,
         two: asymmetric::q8_0,
         four: asymmetric::q8_0,
     },
     decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
     floats: by_positions!(tiles::floats),
-    plain_dot: tiles::plain_dot,
+    plain: PlainDots {
+        one: tiles::plain_dots,
+        abreast: tiles::plain_dots,
+    },
     read: read::add_up,
     weigh_one: float::weigh,
     weigh_four: float::weigh,

@@ -35,8 +35,8 @@ fn dot(weights: &Quants, x: &Blocks<'_>, block: usize) -> i32 {
     weights.iter().zip(x).map(|(w, x)| w * i32::from(*x)).sum()
 }
 
-/// Runs `one` for each tile.
-fn each<const T: usize, const N: usize>(
+/// Runs `one` for each tile, with sums of zero.
+pub(super) fn each<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     out: &mut [[[f32; TILE_ROWS]; N]; T],
     mut one: impl FnMut(&[u8], &mut [[f32; TILE_ROWS]; N]),
@@ -330,15 +330,20 @@ pub(super) fn floats<const T: usize, const N: usize>(
     }
 }
 
-/// As [`floats`] for a whole tile of values of their own and one position, without decoding the tile ahead.
-pub(crate) fn plain_dot(format: Format, tile: &[u8], x: &[f32], out: &mut [f32; TILE_ROWS]) {
+/// As [`floats`] for whole tiles of values of their own and one position, without decoding a tile ahead.
+pub(crate) fn plain_dots<const T: usize>(
+    format: Format,
+    tiles: [&[u8]; T],
+    x: &[f32],
+    out: &mut [[[f32; TILE_ROWS]; 1]; T],
+) {
     let chain_bytes = CHAIN * format.block_bytes() * TILE_ROWS;
     let mut weights = [[0f32; TILE_ROWS]; CHAIN];
-    for (groups, x) in tile.chunks(chain_bytes).zip(x.chunks(CHAIN)) {
-        let weights = &mut weights[..x.len()];
-        decode_group(format, groups, weights);
-        let mut sums = [*out];
-        floats([weights], [x], [&mut sums]);
-        [*out] = sums;
-    }
+    each(tiles, out, |tile, out| {
+        for (groups, x) in tile.chunks(chain_bytes).zip(x.chunks(CHAIN)) {
+            let weights = &mut weights[..x.len()];
+            decode_group(format, groups, weights);
+            floats([weights], [x], [out]);
+        }
+    });
 }
