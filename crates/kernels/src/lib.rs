@@ -43,6 +43,7 @@ mod attention;
 mod encode;
 mod format;
 mod half;
+mod lanes;
 mod linear;
 mod matrix;
 mod probe;
