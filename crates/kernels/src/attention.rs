@@ -9,7 +9,6 @@ use std::cell::RefCell;
 
 use crate::arch::Kernels;
 use crate::format::Format;
-use crate::lanes::Lanes;
 use crate::tile::TILE_ROWS;
 
 /// Keys whose values meet all queries before the next ones do: few enough to stay in a first-level cache with their
@@ -19,14 +18,14 @@ const BLOCK_KEYS: usize = 32;
 /// Decoded keys and values of one thread, kept between calls.
 #[derive(Default)]
 struct Buffers {
-    keys: Lanes,
+    keys: Vec<[f32; TILE_ROWS]>,
     values: Vec<f32>,
 }
 
 thread_local! {
     static BUFFERS: RefCell<Buffers> = const {
         RefCell::new(Buffers {
-            keys: Lanes::new(),
+            keys: Vec::new(),
             values: Vec::new(),
         })
     };
@@ -70,7 +69,7 @@ impl Kernels {
             "room for the scores"
         );
         BUFFERS.with_borrow_mut(|Buffers { keys: panels, .. }| {
-            let panels = panels.entries(2 * d_key);
+            panels.resize(2 * d_key, [0.0; TILE_ROWS]);
             for (tile, pair) in (0..).step_by(2).zip(keys.bytes.chunks(2 * tile_bytes)) {
                 let panels = &mut panels[..pair.len() / tile_bytes * d_key];
                 self.decode_tile(keys.format, pair, panels);

@@ -43,7 +43,6 @@ mod attention;
 mod encode;
 mod format;
 mod half;
-mod lanes;
 mod linear;
 mod matrix;
 mod probe;

@@ -12,7 +12,6 @@ use crate::activations::{Activations, Blocks, Form, emptied};
 use crate::arch::{
     ABREAST, AsymmetricDot, AsymmetricDots, FloatDots, Kernels, PlainDots, Plane, TileDots,
 };
-use crate::lanes::Lanes;
 use crate::team::{Team, TileWriter};
 use crate::tile::{TILE_ROWS, TileView};
 
@@ -270,7 +269,7 @@ fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
     let step = (BLOCK_BYTES / share.weight.tile_len().max(1)).max(2) & !1;
     BUFFERS.with_borrow_mut(|Buffers { planes, .. }| {
         for planes in &mut *planes {
-            planes.resize(x.cols() / 32, Plane([[0; 32]; TILE_ROWS]));
+            planes.resize(x.cols() / 32, [[0; 32]; TILE_ROWS]);
         }
         for first in share.tiles.clone().step_by(step) {
             let tiles = first..share.tiles.end.min(first + step);
@@ -354,16 +353,16 @@ fn one_tile(
 /// Buffers of one thread, for two tiles; kept, because a decode step asks for them hundreds of times.
 #[derive(Default)]
 struct Buffers {
-    panels: [Lanes; 2],
-    sums: [Lanes; 2],
+    panels: [Vec<[f32; TILE_ROWS]>; 2],
+    sums: [Vec<[f32; TILE_ROWS]>; 2],
     planes: [Vec<Plane>; 2],
 }
 
 thread_local! {
     static BUFFERS: RefCell<Buffers> = const {
         RefCell::new(Buffers {
-            panels: [Lanes::new(), Lanes::new()],
-            sums: [Lanes::new(), Lanes::new()],
+            panels: [Vec::new(), Vec::new()],
+            sums: [Vec::new(), Vec::new()],
             planes: [Vec::new(), Vec::new()],
         })
     };
@@ -375,16 +374,16 @@ fn floats(kernels: &Kernels, dots: FloatDots, x: &Activations, share: &mut Share
     let (format, cols) = (weight.format(), x.cols());
     let bytes_of = |cols: usize| cols / format.block_len() * format.block_bytes() * TILE_ROWS;
     BUFFERS.with_borrow_mut(|Buffers { panels, sums, .. }| {
-        let panels = &mut panels.each_mut().map(|panel| panel.entries(PANEL));
-        let sums = &mut sums.each_mut().map(|sums| sums.entries(x.n_pos()));
         let mut tile = share.tiles.start;
         while tile < share.tiles.end {
             let n_tiles = match x.n_pos() {
                 0..4 => 1,
                 _ => (share.tiles.end - tile).min(2),
             };
-            for sums in &mut *sums {
-                sums.fill([0.0; TILE_ROWS]);
+            for (panel, sums) in panels.iter_mut().zip(&mut *sums) {
+                panel.resize(PANEL, [0.0; TILE_ROWS]);
+                sums.clear();
+                sums.resize(x.n_pos(), [0.0; TILE_ROWS]);
             }
             let step = PANEL / n_tiles;
             for first in (0..cols).step_by(step) {

@@ -55,10 +55,7 @@ type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 
 /// The 8-bit form of a block of 32 of a tile: vector `c` has inputs `4 c .. 4 c + 4` of each of the eight rows.
-/// It begins with a cache line, so that no vector crosses one.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub(crate) struct Plane(pub(crate) [[u8; 32]; TILE_ROWS]);
+pub(crate) type Plane = [[u8; 32]; TILE_ROWS];
 
 /// Dots of `T` tiles with `N` positions: the tiles, their planes where they have been expanded, the positions, and the sums of
 /// each position's eight rows of each tile.

@@ -64,7 +64,7 @@ fn weight<const PLANES: bool>(
     decode: impl Fn() -> __m256i,
 ) -> __m256i {
     match PLANES {
-        true => load_u8(&planes[b].0[c]),
+        true => load_u8(&planes[b][c]),
         false => decode(),
     }
 }
@@ -344,7 +344,7 @@ macro_rules! table_functions {
                 for ($g, planes) in groups.iter().zip(planes.as_chunks_mut::<$block>().0) {
                     for $j in 0..$block {
                         for $c in 0..8 {
-                            store_u8(&mut planes[$j].0[$c], $weights);
+                            store_u8(&mut planes[$j][$c], $weights);
                         }
                     }
                 }
