@@ -354,7 +354,7 @@ fn one_tile(
 #[derive(Default)]
 struct Buffers {
     panels: [Vec<[f32; TILE_ROWS]>; 2],
-    sums: [Vec<[f32; TILE_ROWS]>; 2],
+    sums: Vec<[f32; TILE_ROWS]>,
     planes: [Vec<Plane>; 2],
 }
 
@@ -362,98 +362,106 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = const {
         RefCell::new(Buffers {
             panels: [Vec::new(), Vec::new()],
-            sums: [Vec::new(), Vec::new()],
+            sums: Vec::new(),
             planes: [Vec::new(), Vec::new()],
         })
     };
 }
 
-/// Decodes some columns of one or two tiles, then meets every position with them.
+/// Tiles whose sums over a block of positions are kept while the columns go by: with the activations of a panel's columns they
+/// stay in a second-level cache, and those come from further away once for all of them.
+const BLOCK_TILES: usize = 32;
+
+/// Decodes some columns of one tile or two, then meets a block of positions with them, and the next tiles do the same, before
+/// the next columns come.
 fn floats(kernels: &Kernels, dots: FloatDots, x: &Activations, share: &mut Share<'_>) {
     let weight = share.weight;
     let (format, cols) = (weight.format(), x.cols());
     let bytes_of = |cols: usize| cols / format.block_len() * format.block_bytes() * TILE_ROWS;
+    let (abreast, tiles_step) = match x.n_pos() {
+        // A tile is read from its beginning to its end.
+        0..4 => (1, 1),
+        4..EXPANDED_MIN => (2, 2),
+        _ => (2, BLOCK_TILES),
+    };
     BUFFERS.with_borrow_mut(|Buffers { panels, sums, .. }| {
-        let mut tile = share.tiles.start;
-        while tile < share.tiles.end {
-            let n_tiles = match x.n_pos() {
-                0..4 => 1,
-                _ => (share.tiles.end - tile).min(2),
-            };
-            for (panel, sums) in panels.iter_mut().zip(&mut *sums) {
-                panel.resize(PANEL, [0.0; TILE_ROWS]);
+        for panel in &mut *panels {
+            panel.resize(PANEL, [0.0; TILE_ROWS]);
+        }
+        let step = PANEL / abreast;
+        for first_tile in share.tiles.clone().step_by(tiles_step) {
+            let tiles = first_tile..share.tiles.end.min(first_tile + tiles_step);
+            for from in (0..x.n_pos()).step_by(BLOCK_POSITIONS) {
+                let positions = from..x.n_pos().min(from + BLOCK_POSITIONS);
                 sums.clear();
-                sums.resize(x.n_pos(), [0.0; TILE_ROWS]);
-            }
-            let step = PANEL / n_tiles;
-            for first in (0..cols).step_by(step) {
-                let n = step.min(cols - first);
-                for (tile, panel) in (tile..tile + n_tiles).zip(&mut *panels) {
-                    let groups = &weight.tile(tile)[bytes_of(first)..][..bytes_of(n)];
-                    kernels.decode_tile(format, groups, &mut panel[..n]);
-                }
-                let [first_panel, second_panel] = &*panels;
-                let [first_sums, second_sums] = &mut *sums;
-                let columns = first..first + n;
-                match n_tiles {
-                    2 => {
-                        let panels = [&first_panel[..n], &second_panel[..n]];
-                        pair_of_panels(dots, x, columns, panels, [first_sums, second_sums]);
+                sums.resize(tiles.len() * positions.len(), [0.0; TILE_ROWS]);
+                for first in (0..cols).step_by(step) {
+                    let columns = first..cols.min(first + step);
+                    let n = columns.len();
+                    for (tile, sums) in (tiles.clone().step_by(abreast))
+                        .zip(sums.chunks_mut(abreast * positions.len()))
+                    {
+                        for (tile, panel) in (tile..tiles.end).zip(panels.iter_mut().take(abreast))
+                        {
+                            let groups = &weight.tile(tile)[bytes_of(first)..][..bytes_of(n)];
+                            kernels.decode_tile(format, groups, &mut panel[..n]);
+                        }
+                        let panels = panels.each_ref().map(|panel| &panel[..n]);
+                        let of = |p: usize| &x.position(from + p)[columns.clone()];
+                        match sums.split_at_mut(positions.len()) {
+                            (first, []) => one_panel(dots, of, 0, panels[0], first),
+                            (first, second) => pair_of_panels(dots, of, panels, [first, second]),
+                        }
                     }
-                    _ => one_panel(dots, x, columns, 0, &first_panel[..n], first_sums),
+                }
+                for (tile, sums) in tiles.clone().zip(sums.chunks(positions.len())) {
+                    share.writer.store(tile, from, sums);
                 }
             }
-            for (tile, sums) in (tile..tile + n_tiles).zip(&*sums) {
-                share.writer.store(tile, 0, sums);
-            }
-            tile += n_tiles;
         }
     });
 }
 
-fn pair_of_panels(
+/// Two panels with the columns of as many positions as there are sums; `of(p)` are those of one.
+fn pair_of_panels<'a>(
     dots: FloatDots,
-    x: &Activations,
-    columns: Range<usize>,
+    of: impl Fn(usize) -> &'a [f32],
     panels: [&[[f32; TILE_ROWS]]; 2],
     [first, second]: [&mut [[f32; TILE_ROWS]]; 2],
 ) {
-    let part = |p: usize| &x.position(p)[columns.clone()];
     let (fours, first_rest) = first.as_chunks_mut::<4>();
     let (more_fours, second_rest) = second.as_chunks_mut::<4>();
     let mut pos = 0;
     for (first, second) in fours.iter_mut().zip(more_fours) {
-        let xs = [part(pos), part(pos + 1), part(pos + 2), part(pos + 3)];
+        let xs = [of(pos), of(pos + 1), of(pos + 2), of(pos + 3)];
         (dots.pair)(panels, xs, [first, second]);
         pos += 4;
     }
-    one_panel(dots, x, columns.clone(), pos, panels[0], first_rest);
-    one_panel(dots, x, columns, pos, panels[1], second_rest);
+    one_panel(dots, &of, pos, panels[0], first_rest);
+    one_panel(dots, &of, pos, panels[1], second_rest);
 }
 
 /// One panel with the positions from `pos` on, one for each of the sums.
-fn one_panel(
+fn one_panel<'a>(
     dots: FloatDots,
-    x: &Activations,
-    columns: Range<usize>,
+    of: impl Fn(usize) -> &'a [f32],
     mut pos: usize,
     panel: &[[f32; TILE_ROWS]],
     sums: &mut [[f32; TILE_ROWS]],
 ) {
-    let part = |p: usize| &x.position(p)[columns.clone()];
     let (fours, rest) = sums.as_chunks_mut::<4>();
     for sums in fours {
-        let xs = [part(pos), part(pos + 1), part(pos + 2), part(pos + 3)];
+        let xs = [of(pos), of(pos + 1), of(pos + 2), of(pos + 3)];
         (dots.four)([panel], xs, [sums]);
         pos += 4;
     }
     let (twos, rest) = rest.as_chunks_mut::<2>();
     for sums in twos {
-        (dots.two)([panel], [part(pos), part(pos + 1)], [sums]);
+        (dots.two)([panel], [of(pos), of(pos + 1)], [sums]);
         pos += 2;
     }
     for sum in rest.as_chunks_mut::<1>().0 {
-        (dots.one)([panel], [part(pos)], [sum]);
+        (dots.one)([panel], [of(pos)], [sum]);
         pos += 1;
     }
 }

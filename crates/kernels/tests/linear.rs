@@ -68,8 +68,8 @@ fn positions_threads_and_neighbors_change_no_bit() {
         for arithmetic in Arithmetic::ALL {
             let mut rng = Rng::new(5);
             let cols = format.block_len().max(32) * 3;
-            // More rows than one pass, and enough bytes to be split.
-            let w = Weights::new(&mut rng, format, 211, cols);
+            // More tiles than are worked on together, and enough bytes to be split.
+            let w = Weights::new(&mut rng, format, 273, cols);
             let other = Weights::new(&mut rng, Format::Q8_0, 77, cols);
             let jobs = [(&w, RowOrder::Stored), (&other, RowOrder::Stored)];
             let mut x = rng.floats(131 * cols);
@@ -81,11 +81,11 @@ fn positions_threads_and_neighbors_change_no_bit() {
                 for n_pos in [1, 2, 3, 5, 17, 131] {
                     let what = format!("{format} {arithmetic:?} {n_pos} on {n_threads}");
                     let got = run(&mut team, &x[..n_pos * cols], n_pos, arithmetic, &jobs);
-                    assert_same_bits(&got[0][..211], &alone[0], &what);
+                    assert_same_bits(&got[0][..273], &alone[0], &what);
                     assert_same_bits(&got[1][..77], &alone[1], &what);
                     let last = &x[(n_pos - 1) * cols..n_pos * cols];
                     let last = run(&mut one_thread(), last, 1, arithmetic, &jobs);
-                    assert_same_bits(&got[0][(n_pos - 1) * 211..], &last[0], &what);
+                    assert_same_bits(&got[0][(n_pos - 1) * 273..], &last[0], &what);
                     assert_same_bits(&got[1][(n_pos - 1) * 77..], &last[1], &what);
                 }
             }
