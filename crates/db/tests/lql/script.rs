@@ -51,7 +51,8 @@ pub(crate) fn vindex(level: Level) -> (TempDir, PathBuf) {
 pub(crate) fn models() -> PathBuf {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let folder = TempDir::new().unwrap();
+        // Statics are never dropped, so it is made where builds are cleaned.
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let sub = folder.path().join("tiny");
         std::fs::create_dir(&sub).unwrap();
         for name in ["config.json", "model.safetensors"] {
