@@ -5,9 +5,9 @@
 //! [`OperatorClass::Other`] is what runs outside every other class, timed like the rest. The time of the whole is taken by
 //! a second clock, so that the classes can be checked against it.
 //!
-//! Bytes are those that the kernels ask for, charged as they are read: a matrix once per traversal, because a tile meets
-//! all positions before the next one is loaded. What the caches give instead of memory is not known here. Rows of
-//! embeddings are not charged.
+//! Bytes are those that the kernels ask for, charged as they are read: a matrix once per call, because some tiles meet all
+//! positions, block after block, before the next ones are loaded. What the caches give instead of memory is not known
+//! here. Rows of embeddings are not charged.
 
 use std::time::{Duration, Instant};
 

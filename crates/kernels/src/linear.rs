@@ -1,9 +1,10 @@
 //! Matrix products: several matrices of tiled weights times the same activations, in one dispatch.
 //!
 //! The tiles of all jobs are laid end to end and split over the team by bytes, because reading the weights is what costs.
-//! A tile is read from memory once for all positions; in float arithmetic it is also decoded once.  The sum of a row and a
-//! position is computed by one thread in one fixed order, so neither the split nor the number of positions can change a
-//! bit of it.
+//! Some tiles are read from memory together and meet one block of positions after the other before the next ones come; in
+//! float arithmetic they are decoded for each block.  With one position tiles of several places are read at once.  The sum of
+//! a row and a position is computed by one thread in one fixed order, so neither the split nor the number of positions can
+//! change a bit of it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;

@@ -1,9 +1,10 @@
-//! Integer dots of one tile with one position, for blocks of 256: what decoding spends its time in.
+//! Integer dots of one position with a tile or some abreast, for blocks of 256: what decoding spends its time in.
 //!
 //! The sums and their order are those of `tiles.rs`, which has the other shapes. With one position nothing is reused, so
-//! what counts is the number of instructions per byte of weights: a vector of nibbles is loaded once for both sub-blocks
-//! that it holds, and a scale gets to its lane by one shuffle. The weights to come are asked for a few lines at a time: in one
-//! burst they take all the places of a core for lines under way, and the loads that are needed now wait behind them.
+//! tiles take turns within a group, and what counts is the number of instructions per byte of weights: a vector of nibbles is
+//! loaded once for both sub-blocks that it holds, and a scale gets to its lane by one shuffle. The weights to come are asked
+//! for a few lines at a time: in one burst they take all the places of a core for lines under way, and the loads that are
+//! needed now wait behind them.
 
 #![expect(
     clippy::needless_range_loop,
@@ -14,7 +15,7 @@ use std::arch::x86_64::*;
 
 use super::registers::{FAR, load_half, load_u8, part, prefetch, store_f32};
 use super::tile_weights::{four, halves, nibbles, scales_and_mins, vector};
-use super::tiles::groups;
+use super::tiles::{group_at, groups};
 use crate::activations::Blocks;
 
 /// Bytes of eight rows to the low bytes of both halves of their lanes.
@@ -174,10 +175,7 @@ fn with_mins<
         .enumerate()
         .take(tiles[0].len())
     {
-        let mut group = [&tiles[0][b]; T];
-        for t in 1..T {
-            group[t] = &tiles[t][b];
-        }
+        let group = group_at(&tiles, b);
         let mut packed = [[[0; 64]; 2]; T];
         for t in 0..T {
             let (scales, mins) = scales_and_mins(part(group[t], 32));

@@ -148,6 +148,19 @@ pub(super) fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [
     out
 }
 
+/// Group `b` of each tile.
+#[inline(always)]
+pub(super) fn group_at<'a, const GROUP: usize, const T: usize>(
+    tiles: &[&'a [[u8; GROUP]]; T],
+    b: usize,
+) -> [&'a [u8; GROUP]; T] {
+    let mut out = [&tiles[0][b]; T];
+    for t in 1..T {
+        out[t] = &tiles[t][b];
+    }
+    out
+}
+
 /// Block `at` of each position.
 #[inline(always)]
 fn quants<'a, const N: usize>(x: &[Cut<'a>; N], at: usize) -> [&'a [i8; 32]; N] {
@@ -208,10 +221,7 @@ fn per_32<
     let x = cut(x, tiles[0].len());
     let mut acc = [[_mm256_setzero_ps(); N]; T];
     for b in 0..tiles[0].len() {
-        let mut group = [&tiles[0][b]; T];
-        for t in 1..T {
-            group[t] = &tiles[t][b];
-        }
+        let group = group_at(&tiles, b);
         let vector_of = |t: usize, c| weight::<PLANES>(planes[t], b, c, || weights(group[t], c));
         let mut sums = [[_mm256_setzero_si256(); N]; T];
         if N == 1 {
@@ -271,10 +281,7 @@ fn with_mins<
     let x = cut(x, tiles[0].len() * 8);
     let mut acc = [[_mm256_setzero_ps(); N]; T];
     for b in 0..tiles[0].len() {
-        let mut group = [&tiles[0][b]; T];
-        for t in 1..T {
-            group[t] = &tiles[t][b];
-        }
+        let group = group_at(&tiles, b);
         let mut packed = [scales_and_mins(part(group[0], 32)); T];
         for t in 1..T {
             packed[t] = scales_and_mins(part(group[t], 32));
@@ -417,10 +424,7 @@ fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
     let low = _mm256_set1_epi32(0xffff);
     let mut acc = [[_mm256_setzero_ps(); N]; T];
     for b in 0..tiles[0].len() {
-        let mut group = [&tiles[0][b]; T];
-        for t in 1..T {
-            group[t] = &tiles[t][b];
-        }
+        let group = group_at(&tiles, b);
         let mut products = [[_mm256_setzero_ps(); N]; T];
         for j in 0..8 {
             let at = b * 8 + j;
