@@ -64,6 +64,20 @@ pub(crate) struct Blocks<'a> {
     pub(crate) scaled_sums: &'a [f32],
 }
 
+impl Blocks<'_> {
+    /// Block `first` and those after it.
+    #[inline(always)]
+    pub(crate) fn after(self, first: usize) -> Self {
+        Self {
+            quants: &self.quants[first * 32..],
+            scales: &self.scales[first..],
+            sums: &self.sums[first..],
+            halves: &self.halves[first * 2..],
+            scaled_sums: &self.scaled_sums[first..],
+        }
+    }
+}
+
 /// One position in blocks of 16: `x = scale * quant + middle`.
 #[derive(Clone, Copy)]
 pub(crate) struct AsymmetricBlocks<'a> {

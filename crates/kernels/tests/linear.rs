@@ -39,6 +39,17 @@ fn run(
     arithmetic: Arithmetic,
     jobs: &[(&Weights, RowOrder)],
 ) -> Vec<Vec<f32>> {
+    run_in_pieces(team, x, n_pos, arithmetic, jobs).0
+}
+
+/// As [`run`], with the number of pieces of the work.
+fn run_in_pieces(
+    team: &mut Team,
+    x: &[f32],
+    n_pos: usize,
+    arithmetic: Arithmetic,
+    jobs: &[(&Weights, RowOrder)],
+) -> (Vec<Vec<f32>>, usize) {
     let kernels = Kernels::detect();
     let mut activations = Activations::new();
     activations.prepare(team, kernels, x, n_pos, jobs[0].0.cols, arithmetic);
@@ -58,8 +69,8 @@ fn run(
             out,
         })
         .collect();
-    linear(team, kernels, &activations, &mut jobs);
-    outputs
+    let pieces = linear(team, kernels, &activations, &mut jobs);
+    (outputs, pieces)
 }
 
 #[test]
@@ -90,6 +101,39 @@ fn positions_threads_and_neighbors_change_no_bit() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn columns_beyond_a_panel_change_no_bit() {
+    for &format in Format::ALL {
+        for arithmetic in Arithmetic::ALL {
+            let mut rng = Rng::new(8);
+            let cols = 2048 + format.block_len().max(32);
+            let w = Weights::new(&mut rng, format, 37, cols);
+            let jobs = [(&w, RowOrder::Stored)];
+            let x = rng.floats(13 * cols);
+            let got = run(&mut one_thread(), &x, 13, arithmetic, &jobs);
+            for (p, x) in x.chunks(cols).enumerate() {
+                let alone = run(&mut one_thread(), x, 1, arithmetic, &jobs);
+                let what = format!("{format} {arithmetic:?} position {p}");
+                assert_same_bits(&got[0][p * 37..][..37], &alone[0], &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_work_is_cut_finer_than_threads_and_short_work_is_not() {
+    let mut rng = Rng::new(9);
+    let w = Weights::new(&mut rng, Format::Q8_0, 1037, 96);
+    let x = rng.floats(131 * 96);
+    let jobs = [(&w, RowOrder::Stored)];
+    for (n_threads, n_pos, expected) in [(1, 131, 1), (2, 131, 8), (3, 131, 12), (2, 1, 2)] {
+        let mut team = team(n_threads);
+        let x = &x[..n_pos * 96];
+        let (_, pieces) = run_in_pieces(&mut team, x, n_pos, Arithmetic::Fast, &jobs);
+        assert_eq!(pieces, expected, "{n_threads} threads, {n_pos} positions");
     }
 }
 

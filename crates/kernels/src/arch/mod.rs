@@ -47,8 +47,8 @@ type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type QuantizeAsymmetric = fn(&[f32], &mut AsymmetricMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
-/// Dots of `T` whole tiles of plain values with one position.
-type PlainDot<const T: usize> = fn(Format, [&[u8]; T], &[f32], &mut [[[f32; TILE_ROWS]; 1]; T]);
+/// As [`TileDot`] for whole tiles of plain values and one position.
+type PlainDot<const T: usize> = fn(Format, [&[u8]; T], &[f32], [&mut [[f32; TILE_ROWS]; 1]; T]);
 /// Reads bytes and returns a sum that depends on each of them; a rest shorter than [`READ_STEP`] is left out.
 type Read = fn(&[u8]) -> u64;
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
@@ -57,16 +57,16 @@ type LayerNorm = fn(&[f32], &[f32], Option<&[f32]>, f32, &mut [f32]);
 /// The 8-bit form of a block of 32 of a tile: vector `c` has inputs `4 c .. 4 c + 4` of each of the eight rows.
 pub(crate) type Plane = [[u8; 32]; TILE_ROWS];
 
-/// Dots of `T` tiles with `N` positions: the tiles, their planes where they have been expanded, the positions, and the sums of
-/// each position's eight rows of each tile.
+/// Dots of `T` tiles with `N` positions: the tiles or some groups of them, their planes where they have been expanded, the
+/// positions from there on, and the sums of each position's eight rows of each tile, to which the products are added.
 type TileDot<const T: usize, const N: usize> =
-    fn([&[u8]; T], [&[Plane]; T], &[Blocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
+    fn([&[u8]; T], [&[Plane]; T], &[Blocks<'_>; N], [&mut [[f32; TILE_ROWS]; N]; T]);
 
 /// As [`TileDot`] for Q8_0 tiles and positions in blocks of 16.
 pub(crate) type AsymmetricDot<const T: usize, const N: usize> =
-    fn([&[u8]; T], &[AsymmetricBlocks<'_>; N], &mut [[[f32; TILE_ROWS]; N]; T]);
+    fn([&[u8]; T], &[AsymmetricBlocks<'_>; N], [&mut [[f32; TILE_ROWS]; N]; T]);
 
-/// As [`TileDot`] for decoded weights, one entry per column; the products are added to the sums.
+/// As [`TileDot`] for decoded weights, one entry per column.
 type FloatDot<const T: usize, const N: usize> =
     fn([&[[f32; TILE_ROWS]]; T], [&[f32]; N], [&mut [[f32; TILE_ROWS]; N]; T]);
 

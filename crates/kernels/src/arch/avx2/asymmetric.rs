@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 
 use super::registers::{NEAR, prefetch};
 use super::tile_weights::{halves, vector};
-use super::tiles::{groups, store};
+use super::tiles::{groups, load, store};
 use crate::activations::AsymmetricBlocks;
 
 /// A group of eight Q8_0 blocks: their scales, then eight vectors of four inputs of each row.
@@ -23,13 +23,13 @@ const GROUP: usize = 272;
 pub(super) fn q8_0<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     x: &[AsymmetricBlocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn kernel<const T: usize, const N: usize>(
         tiles: [&[u8]; T],
         x: &[AsymmetricBlocks<'_>; N],
-        out: &mut [[[f32; 8]; N]; T],
+        out: [&mut [[f32; 8]; N]; T],
     ) {
         let tiles = groups::<GROUP, T>(tiles);
         let n = tiles[0].len();
@@ -41,7 +41,7 @@ pub(super) fn q8_0<const T: usize, const N: usize>(
             (quants, scales, middles)
         });
         let ones = _mm256_set1_epi16(1);
-        let mut acc = [[_mm256_setzero_ps(); N]; T];
+        let mut acc = load(&out);
         for b in 0..n {
             for t in 0..T {
                 let group = &tiles[t][b];

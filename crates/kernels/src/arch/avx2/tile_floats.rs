@@ -39,28 +39,27 @@ pub(super) fn plain_dots<const T: usize>(
     format: Format,
     tiles: [&[u8]; T],
     x: &[f32],
-    out: &mut [[[f32; 8]; 1]; T],
+    out: [&mut [[f32; 8]; 1]; T],
 ) {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn kernel<const T: usize>(
         format: Format,
         tiles: [&[u8]; T],
         x: &[f32],
-        out: &mut [[[f32; 8]; 1]; T],
+        mut out: [&mut [[f32; 8]; 1]; T],
     ) {
-        *out = [[[0.0; 8]]; T];
         match format {
             Format::F32 => all_chains::<AHEAD, T, 1, _>(
                 tiles.map(|tile| tile.as_chunks::<32>().0),
                 |w| _mm256_castsi256_ps(load_u8(w)),
                 [x],
-                &mut out.each_mut(),
+                &mut out,
             ),
             Format::F16 => all_chains::<AHEAD, T, 1, _>(
                 tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| _mm256_cvtph_ps(load_half(w)),
                 [x],
-                &mut out.each_mut(),
+                &mut out,
             ),
             Format::Bf16 => all_chains::<AHEAD, T, 1, _>(
                 tiles.map(|tile| tile.as_chunks::<16>().0),
@@ -69,7 +68,7 @@ pub(super) fn plain_dots<const T: usize>(
                     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
                 },
                 [x],
-                &mut out.each_mut(),
+                &mut out,
             ),
             Format::Q4_0
             | Format::Q4_1

@@ -13,7 +13,7 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{FAR, load_half, load_u8, part, prefetch, store_f32};
+use super::registers::{FAR, load_f32, load_half, load_u8, part, prefetch, store_f32};
 use super::tile_weights::{four, halves, nibbles, scales_and_mins, vector};
 use super::tiles::{group_at, groups};
 use crate::activations::Blocks;
@@ -161,13 +161,16 @@ fn with_mins<
 >(
     tiles: [&[u8]; T],
     x: &Blocks<'_>,
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     let tiles = groups::<GROUP, T>(tiles);
     let quants = x.quants.as_chunks::<32>().0.as_chunks::<8>().0;
     let scales = x.scales.as_chunks::<8>().0;
     let scaled_sums = x.scaled_sums.as_chunks::<8>().0;
     let mut acc = [_mm256_setzero_ps(); T];
+    for t in 0..T {
+        acc[t] = load_f32(&out[t][0]);
+    }
     for (b, ((quants, x_scales), x_sums)) in quants
         .iter()
         .zip(scales)
@@ -213,7 +216,7 @@ fn with_mins<
 pub(super) fn q4_k<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     x: &Blocks<'_>,
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     with_mins::<1152, false, 8, T, N>(tiles, x, out);
 }
@@ -224,7 +227,7 @@ pub(super) fn q4_k<const T: usize, const N: usize>(
 pub(super) fn q5_k<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     x: &Blocks<'_>,
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     with_mins::<1408, true, 4, T, N>(tiles, x, out);
 }
@@ -324,13 +327,16 @@ fn q6_k_half(
 pub(super) fn q6_k<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     x: &Blocks<'_>,
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     let tiles = groups::<1680, T>(tiles);
     let quants = x.quants.as_chunks::<32>().0.as_chunks::<8>().0;
     let scales = x.scales.as_chunks::<8>().0;
     let x_halves = x.halves.as_chunks::<2>().0.as_chunks::<8>().0;
     let mut acc = [_mm256_setzero_ps(); T];
+    for t in 0..T {
+        acc[t] = load_f32(&out[t][0]);
+    }
     for (b, ((quants, x_scales), x_halves)) in quants
         .iter()
         .zip(scales)

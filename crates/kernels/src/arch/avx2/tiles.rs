@@ -19,7 +19,7 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{NEAR, load_u8, part, prefetch, store_f32, store_u8};
+use super::registers::{NEAR, load_f32, load_u8, part, prefetch, store_f32, store_u8};
 use super::tile_one;
 use super::tile_weights::{
     IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, four, halves, lookup, nibbles_32, q4_k_weights,
@@ -171,11 +171,26 @@ fn quants<'a, const N: usize>(x: &[Cut<'a>; N], at: usize) -> [&'a [i8; 32]; N] 
     out
 }
 
+/// The sums so far.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn load<const T: usize, const N: usize>(
+    out: &[&mut [[f32; 8]; N]; T],
+) -> [[__m256; N]; T] {
+    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    for t in 0..T {
+        for p in 0..N {
+            acc[t][p] = load_f32(&out[t][p]);
+        }
+    }
+    acc
+}
+
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn store<const T: usize, const N: usize>(
     acc: &[[__m256; N]; T],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     for t in 0..T {
         for p in 0..N {
@@ -213,13 +228,13 @@ fn per_32<
     tiles: [&[u8]; T],
     planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
     weights: impl Fn(&[u8; GROUP], usize) -> __m256i,
     scale: impl Fn(&[u8; GROUP]) -> __m256,
 ) {
     let tiles = groups::<GROUP, T>(tiles);
     let x = cut(x, tiles[0].len());
-    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    let mut acc = load(&out);
     for b in 0..tiles[0].len() {
         let group = group_at(&tiles, b);
         let vector_of = |t: usize, c| weight::<PLANES>(planes[t], b, c, || weights(group[t], c));
@@ -274,12 +289,12 @@ fn with_mins<
     tiles: [&[u8]; T],
     planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
     weights: impl Fn(&[u8; GROUP], usize, usize) -> __m256i,
 ) {
     let tiles = groups::<GROUP, T>(tiles);
     let x = cut(x, tiles[0].len() * 8);
-    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    let mut acc = load(&out);
     for b in 0..tiles[0].len() {
         let group = group_at(&tiles, b);
         let mut packed = [scales_and_mins(part(group[0], 32)); T];
@@ -296,13 +311,23 @@ fn with_mins<
                 |t, _| twice(widen_u8(&packed[t].0[j])),
             );
             for t in 0..T {
-                let min = _mm256_cvtepi32_ps(widen_u8(&packed[t].1[j]));
                 for p in 0..N {
                     let sum = _mm256_cvtepi32_ps(sums[t][p]);
                     let scale = _mm256_set1_ps(x[p].scales[at]);
                     products[t][p] = _mm256_fmadd_ps(sum, scale, products[t][p]);
-                    let sum = _mm256_set1_ps(x[p].scaled_sums[at]);
-                    minima[t][p] = _mm256_fmadd_ps(min, sum, minima[t][p]);
+                }
+            }
+        }
+        // Apart from the products, so that the sums of both stay in registers.
+        for j in 0..8 {
+            let mut min = [_mm256_setzero_ps(); T];
+            for t in 0..T {
+                min[t] = _mm256_cvtepi32_ps(widen_u8(&packed[t].1[j]));
+            }
+            for p in 0..N {
+                let sum = _mm256_set1_ps(x[p].scaled_sums[b * 8 + j]);
+                for t in 0..T {
+                    minima[t][p] = _mm256_fmadd_ps(min[t], sum, minima[t][p]);
                 }
             }
         }
@@ -329,14 +354,14 @@ macro_rules! table_functions {
             tiles: [&[u8]; T],
             planes: [&[Plane]; T],
             x: &[Blocks<'_>; N],
-            out: &mut [[[f32; 8]; N]; T],
+            out: [&mut [[f32; 8]; N]; T],
         ) {
             #[target_feature(enable = "avx2,fma,f16c")]
             fn kernel<const PLANES: bool, const T: usize, const N: usize>(
                 $tiles: [&[u8]; T],
                 $planes: [&[Plane]; T],
                 $x: &[Blocks<'_>; N],
-                $out: &mut [[[f32; 8]; N]; T],
+                $out: [&mut [[f32; 8]; N]; T],
             ) {
                 $body
             }
@@ -417,12 +442,12 @@ fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     let tiles = groups::<1680, T>(tiles);
     let x = cut(x, tiles[0].len() * 8);
     let low = _mm256_set1_epi32(0xffff);
-    let mut acc = [[_mm256_setzero_ps(); N]; T];
+    let mut acc = load(&out);
     for b in 0..tiles[0].len() {
         let group = group_at(&tiles, b);
         let mut products = [[_mm256_setzero_ps(); N]; T];

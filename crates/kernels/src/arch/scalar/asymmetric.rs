@@ -15,7 +15,7 @@ const BYTES: usize = Format::Q8_0.block_bytes();
 pub(super) fn q8_0<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     x: &[AsymmetricBlocks<'_>; N],
-    out: &mut [[[f32; TILE_ROWS]; N]; T],
+    out: [&mut [[f32; TILE_ROWS]; N]; T],
 ) {
     each(tiles, out, |tile, out| one_tile(tile, x, out));
 }

@@ -35,14 +35,13 @@ fn dot(weights: &Quants, x: &Blocks<'_>, block: usize) -> i32 {
     weights.iter().zip(x).map(|(w, x)| w * i32::from(*x)).sum()
 }
 
-/// Runs `one` for each tile, with sums of zero.
+/// Runs `one` for each tile with its sums.
 pub(super) fn each<const T: usize, const N: usize>(
     tiles: [&[u8]; T],
-    out: &mut [[[f32; TILE_ROWS]; N]; T],
+    out: [&mut [[f32; TILE_ROWS]; N]; T],
     mut one: impl FnMut(&[u8], &mut [[f32; TILE_ROWS]; N]),
 ) {
     for (tile, out) in tiles.iter().zip(out) {
-        *out = [[0.0; TILE_ROWS]; N];
         one(tile, out);
     }
 }
@@ -53,7 +52,7 @@ fn per_32<const BYTES: usize, const MIN: bool, const T: usize, const N: usize>(
     format: Format,
     tiles: [&[u8]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; TILE_ROWS]; N]; T],
+    out: [&mut [[f32; TILE_ROWS]; N]; T],
     unpack: impl Fn(&[u8; BYTES]) -> (Quants, f32, f32),
 ) {
     each(tiles, out, |tile, out| {
@@ -85,7 +84,7 @@ pub(super) fn q4_0<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<18, false, T, N>(Format::Q4_0, tiles, x, out, |b| {
         (offset(nibbles(&b[2..]), 8), f16_at(b, 0), 0.0)
@@ -96,7 +95,7 @@ pub(super) fn q4_1<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<20, true, T, N>(Format::Q4_1, tiles, x, out, |b| {
         (offset(nibbles(&b[4..]), 0), f16_at(b, 0), f16_at(b, 2))
@@ -107,7 +106,7 @@ pub(super) fn q5_0<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<22, false, T, N>(Format::Q5_0, tiles, x, out, |b| {
         let quants = offset(five_bits(&b[2..6], &b[6..]), 16);
@@ -119,7 +118,7 @@ pub(super) fn q5_1<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<24, true, T, N>(Format::Q5_1, tiles, x, out, |b| {
         let quants = offset(five_bits(&b[4..8], &b[8..]), 0);
@@ -131,7 +130,7 @@ pub(super) fn q8_0<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<34, false, T, N>(Format::Q8_0, tiles, x, out, |b| {
         let quants = std::array::from_fn(|i| i32::from(b[2 + i] as i8));
@@ -143,7 +142,7 @@ pub(super) fn iq4_nl<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<18, false, T, N>(Format::Iq4Nl, tiles, x, out, |b| {
         (lookup(nibbles(&b[2..]), &IQ4_VALUES), f16_at(b, 0), 0.0)
@@ -154,7 +153,7 @@ pub(super) fn mxfp4<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     per_32::<17, false, T, N>(Format::Mxfp4, tiles, x, out, |b| {
         (
@@ -170,7 +169,7 @@ fn with_mins<const BYTES: usize, const T: usize, const N: usize>(
     format: Format,
     tiles: [&[u8]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; TILE_ROWS]; N]; T],
+    out: [&mut [[f32; TILE_ROWS]; N]; T],
     quant: impl Fn(&[u8; BYTES], usize, usize) -> u8,
 ) {
     each(tiles, out, |tile, out| {
@@ -200,7 +199,7 @@ pub(super) fn q4_k<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     with_mins::<144, T, N>(Format::Q4K, tiles, x, out, |b, sub, i| {
         b[16 + sub / 2 * 32 + i] >> (sub % 2 * 4) & 15
@@ -211,7 +210,7 @@ pub(super) fn q5_k<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     with_mins::<176, T, N>(Format::Q5K, tiles, x, out, q5_k_quant);
 }
@@ -220,7 +219,7 @@ pub(super) fn q6_k<const PLANES: bool, const T: usize, const N: usize>(
     tiles: [&[u8]; T],
     _planes: [&[Plane]; T],
     x: &[Blocks<'_>; N],
-    out: &mut [[[f32; 8]; N]; T],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     each(tiles, out, |tile, out| {
         for (b, group) in tile.chunks_exact(210 * TILE_ROWS).enumerate() {
@@ -335,7 +334,7 @@ pub(crate) fn plain_dots<const T: usize>(
     format: Format,
     tiles: [&[u8]; T],
     x: &[f32],
-    out: &mut [[[f32; TILE_ROWS]; 1]; T],
+    out: [&mut [[f32; TILE_ROWS]; 1]; T],
 ) {
     let chain_bytes = CHAIN * format.block_bytes() * TILE_ROWS;
     let mut weights = [[0f32; TILE_ROWS]; CHAIN];
