@@ -83,13 +83,13 @@ fn positions_threads_and_neighbors_change_no_bit() {
             let w = Weights::new(&mut rng, format, 273, cols);
             let other = Weights::new(&mut rng, Format::Q8_0, 77, cols);
             let jobs = [(&w, RowOrder::Stored), (&other, RowOrder::Stored)];
-            let mut x = rng.floats(131 * cols);
+            let mut x = rng.floats(259 * cols);
             // A neighbor 400 times larger than the position under test, which is the first.
             x[cols..2 * cols].iter_mut().for_each(|v| *v *= 400.0);
             let alone = run(&mut one_thread(), &x[..cols], 1, arithmetic, &jobs);
             for n_threads in 1..=3 {
                 let mut team = team(n_threads);
-                for n_pos in [1, 2, 3, 5, 17, 131] {
+                for n_pos in [1, 2, 3, 5, 17, 259] {
                     let what = format!("{format} {arithmetic:?} {n_pos} on {n_threads}");
                     let got = run(&mut team, &x[..n_pos * cols], n_pos, arithmetic, &jobs);
                     assert_same_bits(&got[0][..273], &alone[0], &what);

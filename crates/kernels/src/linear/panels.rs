@@ -18,8 +18,11 @@ use crate::tile::{TILE_ROWS, TileView};
 /// From so many positions on it pays to expand tiles, and to keep what several of them need in a cache.
 const BLOCKS_MIN: usize = 8;
 
-/// Positions of a block.
-const BLOCK_POSITIONS: usize = 128;
+/// Positions of a block whose columns are of 8 bits.
+const INTEGER_POSITIONS: usize = 128;
+
+/// Positions of a block of floats: for each of them weights are decoded once more.
+const FLOAT_POSITIONS: usize = 256;
 
 /// Tiles whose sums over a block of positions are kept while the columns go by.
 const BLOCK_TILES: usize = 32;
@@ -34,9 +37,10 @@ const INTEGER_PANEL: usize = 2048;
 /// Eight sums: one per row of a tile.
 type Sums = [f32; TILE_ROWS];
 
-/// How many tiles, tiles abreast and columns go together.
+/// How many positions, tiles, tiles abreast and columns go together.
 #[derive(Clone, Copy)]
 struct Blocking {
+    positions: usize,
     tiles: usize,
     abreast: usize,
     columns: usize,
@@ -91,8 +95,8 @@ fn in_panels(
     let (weight, n_pos, cols) = (share.weight, x.n_pos(), x.cols());
     for first_tile in share.tiles.clone().step_by(blocking.tiles) {
         let tiles = first_tile..share.tiles.end.min(first_tile + blocking.tiles);
-        for first in (0..n_pos).step_by(BLOCK_POSITIONS) {
-            let n = BLOCK_POSITIONS.min(n_pos - first);
+        for first in (0..n_pos).step_by(blocking.positions) {
+            let n = blocking.positions.min(n_pos - first);
             sums.clear();
             sums.resize(tiles.len() * n, [0.0; TILE_ROWS]);
             for column in (0..cols).step_by(blocking.columns) {
@@ -161,11 +165,13 @@ pub(super) fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
     let blocking = match x.n_pos() {
         // A tile is read from its beginning to its end.
         0..BLOCKS_MIN => Blocking {
+            positions: INTEGER_POSITIONS,
             tiles: 1,
             abreast: 1,
             columns: x.cols().max(1),
         },
         _ => Blocking {
+            positions: INTEGER_POSITIONS,
             tiles: BLOCK_TILES,
             abreast: 2,
             columns: INTEGER_PANEL,
@@ -216,6 +222,7 @@ pub(super) fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
 /// Tiles with positions in blocks of 16.
 pub(super) fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
     let blocking = Blocking {
+        positions: INTEGER_POSITIONS,
         tiles: 1,
         abreast: 1,
         columns: x.cols().max(1),
@@ -247,6 +254,7 @@ pub(super) fn floats(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) 
         _ => (BLOCK_TILES, 2),
     };
     let blocking = Blocking {
+        positions: FLOAT_POSITIONS,
         tiles,
         abreast,
         columns: FLOAT_PANEL / abreast,
