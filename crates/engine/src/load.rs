@@ -256,7 +256,10 @@ impl Loader<'_> {
     }
 
     fn vector(&self, role: TensorRole) -> Result<Vec<f32>, EngineError> {
-        Ok(self.checkpoint.tensor(role)?.to_f32())
+        let tensor = self.checkpoint.tensor(role)?;
+        let values = tensor.to_f32();
+        tensor.bytes.release();
+        Ok(values)
     }
 
     fn vector_if(&self, present: bool, role: TensorRole) -> Result<Option<Vec<f32>>, EngineError> {

@@ -27,10 +27,20 @@ pub(crate) fn map_read_only(file: &File, len: usize) -> io::Result<Mmap> {
     unsafe { MmapOptions::new().len(len).map(file) }
 }
 
-/// Gives the pages of a range of a map back to the system, which reads them from the file when they are touched again.
+/// What Linux maps around a page that is touched, where the file is in memory.
+#[cfg(unix)]
+const AROUND: usize = 64 << 10;
+
+/// Gives the pages of a range of a map back to the system, which reads them from the file when they are touched again; and
+/// those that lie a little before and behind it, because touching its ends has mapped them as well.
 pub(crate) fn release(map: &Mmap, offset: usize, len: usize) {
     #[cfg(unix)]
     {
+        let (start, end) = (
+            offset.saturating_sub(AROUND),
+            map.len().min(offset + len + AROUND),
+        );
+        let (offset, len) = (start, end - start);
         // SAFETY: the map is of a file and read-only, so there are no changes to lose: a page that is touched again has the
         // bytes of the file, as before. A system that refuses keeps the pages.
         let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, len) };

@@ -4,6 +4,7 @@
 //! String arrays are one buffer with offsets: a vocabulary of 262 144 tokens is two allocations.
 
 use std::ops::Index;
+use std::sync::Arc;
 
 /// A metadata value, of the type that the file states.
 #[expect(missing_docs, reason = "the variants are the types of the format")]
@@ -188,9 +189,13 @@ impl Array {
     }
 }
 
-/// Many strings in one allocation: their text, and where each ends.
+/// Many strings in one allocation, which clones share until one of them is added to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StringArray {
+pub struct StringArray(Arc<Strings>);
+
+/// A text, and where each string in it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Strings {
     text: String,
     ends: Vec<usize>,
 }
@@ -202,36 +207,38 @@ impl StringArray {
     }
 
     pub(crate) fn with_capacity(n_strings: usize) -> StringArray {
-        StringArray {
+        StringArray(Arc::new(Strings {
             text: String::new(),
             ends: Vec::with_capacity(n_strings),
-        }
+        }))
     }
 
     /// Appends a string.
     pub fn push(&mut self, string: &str) {
-        self.text.push_str(string);
-        self.ends.push(self.text.len());
+        let Strings { text, ends } = Arc::make_mut(&mut self.0);
+        text.push_str(string);
+        ends.push(text.len());
     }
 
     /// Number of strings.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.0.ends.len()
     }
 
     /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.0.ends.is_empty()
     }
 
     /// String `idx`, if there are so many.
     pub fn get(&self, idx: usize) -> Option<&str> {
-        let end = *self.ends.get(idx)?;
+        let Strings { text, ends } = &*self.0;
+        let end = *ends.get(idx)?;
         let start = match idx.checked_sub(1) {
-            Some(previous) => self.ends[previous],
+            Some(previous) => ends[previous],
             None => 0,
         };
-        Some(&self.text[start..end])
+        Some(&text[start..end])
     }
 
     /// The strings in order.
@@ -264,6 +271,16 @@ impl<S: AsRef<str>> FromIterator<S> for StringArray {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clones_of_string_arrays_share_until_one_is_added_to() {
+        let array: StringArray = ["a", "bc"].into_iter().collect();
+        let mut longer = array.clone();
+        assert!(std::ptr::eq(&array[1], &longer[1]));
+        longer.push("d");
+        assert_eq!(longer.iter().collect::<Vec<_>>(), ["a", "bc", "d"]);
+        assert_eq!(array.iter().collect::<Vec<_>>(), ["a", "bc"]);
+    }
 
     #[test]
     fn string_arrays_keep_empty_strings_apart() {
