@@ -445,7 +445,9 @@ fn engine_hint(error: &EngineError) -> Option<String> {
         EngineError::ContextFull { .. } => {
             Some("give a shorter prompt, or fewer tokens to make".to_owned())
         }
-        EngineError::NotFinite { .. } | EngineError::NotANumber { .. } => {
+        EngineError::NotFinite { .. }
+        | EngineError::LogitNotFinite { .. }
+        | EngineError::NotANumber { .. } => {
             Some("`larql verify VINDEX` names the first weight that is not finite".to_owned())
         }
         EngineError::EmptyInput { .. } => Some("give a prompt of at least one token".to_owned()),

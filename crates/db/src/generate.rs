@@ -52,7 +52,8 @@ pub struct Generated {
     pub speculation: Option<SpeculationReport>,
 }
 
-/// Continues `prompt` after what `state` remembers, handing out text as it becomes final.
+/// Continues `prompt` after what `state` remembers, handing out text as it becomes final. The first text is empty and comes with
+/// the first token, whose own text may be held back until it cannot be part of a stop text.
 ///
 /// The tokens are the same with any `speculator`, at any temperature. Afterwards the state has run some of them, from the
 /// first on: all but the last, or fewer where a model with running states had to go back.
@@ -86,6 +87,9 @@ pub fn generate(
             break FinishReason::Stop;
         }
         tokens.push(next);
+        if tokens.len() == 1 {
+            on_text("");
+        }
         if let Some(piece) = stream.push(next)
             && text.push(&piece, on_text)
         {

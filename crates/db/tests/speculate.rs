@@ -360,3 +360,34 @@ fn other_vocabularies_are_refused_by_the_first_token_that_differs() {
         )
     );
 }
+
+#[test]
+fn the_first_token_is_told_of_while_its_text_is_held_back() {
+    let db = Database::open(atlas()).unwrap();
+    let prompt = db.tokenizer().unwrap();
+    let prompt = prompt
+        .encode("The capital of", EncodeSpecial::Plain, Bos::Model)
+        .unwrap();
+    let texts = |stop: Vec<String>| {
+        let mut texts = Vec::new();
+        let options = GenerateOptions {
+            stop,
+            ..options(4, 0.0, 0)
+        };
+        let made = generate(
+            &db,
+            &mut runtime(),
+            &mut SequenceState::new(db.spec()),
+            &prompt,
+            &options,
+            &mut Speculator::none(),
+            &mut |text: &str| texts.push(text.to_owned()),
+        );
+        (made.unwrap().text, texts)
+    };
+    let (text, as_it_comes) = texts(Vec::new());
+    assert!(as_it_comes.len() > 2, "{as_it_comes:?}");
+    // Nothing is final before the end, as all of it may be the beginning of the stop text.
+    let (_, held) = texts(vec![format!("{text} and no more")]);
+    assert_eq!(held, [String::new(), text]);
+}

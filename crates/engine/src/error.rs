@@ -130,6 +130,16 @@ pub enum EngineError {
         /// The first such position.
         position: usize,
     },
+    /// The head gives infinity or no number, before the softcap.
+    #[error("the logit of token {id} is {value} at position {position}")]
+    LogitNotFinite {
+        /// The position after which it was asked for.
+        position: usize,
+        /// The first such token.
+        id: usize,
+        /// Its logit.
+        value: f32,
+    },
     /// Logits that are not numbers cannot be sampled from.
     #[error("logit of token {id} is not a number")]
     NotANumber {

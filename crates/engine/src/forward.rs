@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::pass::{Pass, add, add_bias, apply_norm, norm_chunks, visit};
 use crate::rope::POSITIONS_MAX;
 use crate::runtime::Runtime;
-use crate::sample::first_nan;
+use crate::sample::{first_nan, first_not_finite};
 use crate::state::{SequenceState, Snapshot};
 use crate::tap::{RowPlace, Tap, TapPoint};
 
@@ -454,6 +454,14 @@ impl Pass<'_, '_> {
         if spec.head.scale != 1.0 {
             values.iter_mut().for_each(|x| *x *= spec.head.scale);
         }
+        // Before the softcap, which makes an ordinary number of infinity.
+        if let Some(at) = first_not_finite(values) {
+            return Err(EngineError::LogitNotFinite {
+                position: places[at / d_vocab].position,
+                id: at % d_vocab,
+                value: values[at],
+            });
+        }
         if let Some(cap) = spec.head.softcap {
             values.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
         }
@@ -465,6 +473,7 @@ impl Pass<'_, '_> {
             values,
             d_vocab,
         )?;
+        // A tap may exclude tokens with negative infinity.
         if let Some(at) = first_nan(values) {
             return Err(EngineError::NotANumber { id: at % d_vocab });
         }

@@ -184,11 +184,22 @@ fn largest(values: &[f32]) -> f32 {
     lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// The first value that is no number, found by block, as a vocabulary of them takes long to look at one by one.
+/// The first value that is no number.
 pub(crate) fn first_nan(values: &[f32]) -> Option<usize> {
-    let has_nan = |values: &[f32]| values.iter().fold(false, |any, x| any | x.is_nan());
-    let block = values.chunks(BLOCK).position(has_nan)?;
-    let within = values[block * BLOCK..].iter().position(|x| x.is_nan())?;
+    first_that(values, f32::is_nan)
+}
+
+/// The first value that is infinite or no number.
+pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
+    first_that(values, |x| !x.is_finite())
+}
+
+/// The first value that `is` so, found by block, as a vocabulary of them takes long to look at one by one.
+#[inline(always)]
+fn first_that(values: &[f32], is: impl Fn(f32) -> bool) -> Option<usize> {
+    let has = |values: &[f32]| values.iter().fold(false, |any, x| any | is(*x));
+    let block = values.chunks(BLOCK).position(has)?;
+    let within = values[block * BLOCK..].iter().position(|x| is(*x))?;
     Some(block * BLOCK + within)
 }
 
@@ -453,12 +464,21 @@ mod tests {
                 .map(|i| ((i * 37) % (n / 2 + 1)) as f32 - 9.0)
                 .collect();
             assert_eq!(argmax(&logits), one_by_one(&logits), "{n}");
-            assert_eq!(first_nan(&logits), None);
+            assert_eq!(
+                (first_nan(&logits), first_not_finite(&logits)),
+                (None, None)
+            );
             for at in 0..n {
                 let before = std::mem::replace(&mut logits[at], 1e9);
                 assert_eq!(argmax(&logits), at as u32, "{n}");
+                for infinite in [f32::INFINITY, f32::NEG_INFINITY] {
+                    logits[at] = infinite;
+                    assert_eq!(first_nan(&logits), None, "{n}");
+                    assert_eq!(first_not_finite(&logits), Some(at), "{n}");
+                }
                 logits[at] = f32::NAN;
                 assert_eq!(first_nan(&logits), Some(at), "{n}");
+                assert_eq!(first_not_finite(&logits), Some(at), "{n}");
                 logits[at] = before;
             }
         }

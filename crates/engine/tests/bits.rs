@@ -559,7 +559,10 @@ fn what_is_no_number_is_refused_where_it_appears() {
             "model.layers.1.input_layernorm.weight",
             "layer 1: the residual stream is not finite at position 0",
         ),
-        ("lm_head.weight", "logit of token 0 is not a number"),
+        (
+            "lm_head.weight",
+            "the logit of token 0 is NaN at position 1",
+        ),
     ];
     for (tensor, expected) in cases {
         let model = spoiled("llama", tensor);

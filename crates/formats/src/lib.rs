@@ -44,6 +44,6 @@ pub use bytes::Bytes;
 pub use dtype::Dtype;
 pub use error::Error;
 pub use mmap::{Arena, ArenaBytes};
-pub use publish::publish;
+pub use publish::{PARTIAL_PREFIX, publish};
 pub use stream::{Sink, TensorStream};
 pub use tensor::TensorInfo;

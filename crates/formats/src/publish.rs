@@ -2,8 +2,11 @@
 //!
 //! The bytes go to a temporary file in the target's folder, reach the disk, and take the target's
 //! name by a rename. A reader that has mapped the old file keeps the old bytes.
+//!
+//! Who is killed leaves a temporary file. Its owner held a lock on it, which went with the process, so the next
+//! [`publish()`] into that folder tells it from those of others at work, and removes it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +14,9 @@ use crate::error::Error;
 
 /// Large enough that a tensor row never costs a system call of its own.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// What the names of temporary files begin with.
+pub const PARTIAL_PREFIX: &str = ".larql-partial-";
 
 /// Writes `path` through `write`, replacing a file of that name. If `write` fails or panics,
 /// nothing is left behind and an existing file is untouched.
@@ -30,9 +36,12 @@ pub fn publish<E: From<Error>>(
     };
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".partial-");
+    builder.prefix(PARTIAL_PREFIX);
     readable_by_all(&mut builder);
+    remove_abandoned(&folder);
     let temp = builder.tempfile_in(&folder).map_err(io("create"))?;
+    // Where files cannot be locked, nothing that is abandoned is removed.
+    let _ = temp.as_file().try_lock();
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, temp);
     write(&mut out)?;
     let temp = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
@@ -42,6 +51,30 @@ pub fn publish<E: From<Error>>(
     sync_folder(&folder);
     Ok(())
 }
+
+/// Removes the temporary files of processes that are gone. What cannot be listed, opened or removed stays.
+fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_ours = (entry.file_name().to_str()).is_some_and(|n| n.starts_with(PARTIAL_PREFIX));
+        // Just made, it may not be locked yet.
+        let is_old = || {
+            let modified = entry.metadata().and_then(|data| data.modified()).ok()?;
+            Some(modified.elapsed().ok()? > JUST_MADE)
+        };
+        if !is_ours || is_old() != Some(true) {
+            continue;
+        }
+        let path = entry.path();
+        if let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Between the making of a temporary file and its lock there is less time than this.
+const JUST_MADE: std::time::Duration = std::time::Duration::from_secs(2);
 
 fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
@@ -101,6 +134,32 @@ mod tests {
         assert!(panicked.is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(names(dir.path()), ["out file"]);
+    }
+
+    #[test]
+    fn what_the_killed_have_left_goes_and_what_others_write_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, age_s: u64| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age_s);
+            file.set_modified(then).unwrap();
+            file
+        };
+        drop(make(".larql-partial-abandoned", 60));
+        drop(make(".larql-partial-new", 0));
+        drop(make(".partial-of-something-else", 60));
+        let at_work = make(".larql-partial-at-work", 60);
+        at_work.try_lock().unwrap();
+        publish::<Error>(&dir.path().join("out"), |_| Ok(())).unwrap();
+        assert_eq!(
+            names(dir.path()),
+            [
+                ".larql-partial-at-work",
+                ".larql-partial-new",
+                ".partial-of-something-else",
+                "out"
+            ]
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use larql_formats::PARTIAL_PREFIX;
 use larql_kernels::{Team, decode};
 use larql_models::{ModelError, StoredTensor, ValuePlace};
 
@@ -189,7 +190,13 @@ fn unknown_names(
     }
     unknown.sort();
     for name in unknown {
-        report.add(&name, Err("not part of a vindex".to_owned()));
+        let what = match name.starts_with(PARTIAL_PREFIX) {
+            true => {
+                "a file that a command is writing, or has left when it was killed: it can be deleted, and `larql pack` does"
+            }
+            false => "not part of a vindex",
+        };
+        report.add(&name, Err(what.to_owned()));
     }
     Ok(())
 }

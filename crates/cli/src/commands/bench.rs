@@ -152,6 +152,9 @@ fn reading(report: &BenchReport) -> String {
                 report.read_gb_s
             )
         }
+        (Some(Refusal::Cached), _) => format!(
+            "{reads} may keep so much in a cache, where memory is no ceiling, so there is no fraction"
+        ),
         (Some(Refusal::Drifted) | None, _) => format!(
             "{reads} drifted: it read {before:.1} GB/s before and {after:.1} GB/s after, so there is no fraction"
         ),

@@ -244,6 +244,48 @@ fn parity_names_the_stage_that_is_not_finite() {
 }
 
 #[test]
+fn an_infinite_logit_is_no_answer_and_a_softcap_does_not_hide_it() {
+    let golden = format!("{}/golden.safetensors", reference("gemma2"));
+    // Gemma 2 caps its logits, and its head is the embedding, of which this is the row of token 0.
+    let dir = damaged("gemma2", "model.embed_tokens.weight", |_| [0x80, 0x7f]);
+    let args = ["parity", dir.path().to_str().unwrap(), "--golden", &golden];
+    let ran = larql(args.iter().chain(&["--format", "json"])).run();
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (
+            ran.code,
+            &report["first_not_finite"],
+            &report["greedy_match"]
+        ),
+        (1, &json!("logits"), &json!(false))
+    );
+
+    let (atlas, dir) = (larql_testkit::atlas(), tempfile::tempdir().unwrap());
+    for entry in fs::read_dir(atlas).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    let path = dir.path().join("model.safetensors");
+    let mut weights = fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize + 8;
+    let json: Value = serde_json::from_slice(&weights[8..header]).unwrap();
+    let embedding = &json["model.embed_tokens.weight"];
+    let row_bytes = embedding["shape"][1].as_u64().unwrap() as usize * 2;
+    // A row of a token that the prompt does not have.
+    let at = embedding["data_offsets"][1].as_u64().unwrap() as usize + header - row_bytes;
+    for infinite in [[0x80, 0x7f], [0x80, 0xff]] {
+        weights[at..at + 2].copy_from_slice(&infinite);
+        fs::write(&path, &weights).unwrap();
+        for command in ["logits", "run"] {
+            let dir = dir.path().to_str().unwrap();
+            let ran = larql([command, dir, "The capital of", "--format", "json"]).run();
+            assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{command}");
+            assert_eq!(ran.error()["kind"], "logit_not_finite", "{command}");
+        }
+    }
+}
+
+#[test]
 fn parity_says_equal_and_names_where_a_damaged_copy_differs() {
     let golden = format!("{}/golden.safetensors", reference("qwen2"));
     let same = larql([

@@ -38,6 +38,9 @@ pub struct Ceilings {
     pub float_gmac_s: Ceiling,
 }
 
+/// Bytes that a token reads at least where memory is the ceiling: last-level caches of servers keep less for a core.
+const TOKEN_BYTES_MIN: u64 = 64 << 20;
+
 /// Why there is no ratio to a ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,6 +49,8 @@ pub enum Refusal {
     Drifted,
     /// Memory was read as fast as a cache: the probe did not reach it.
     NotMemory,
+    /// What a token reads may stay in a cache, and then memory is no ceiling.
+    Cached,
 }
 
 impl Refusal {
@@ -54,6 +59,7 @@ impl Refusal {
         match self {
             Self::Drifted => "drifted",
             Self::NotMemory => "not memory",
+            Self::Cached => "cached",
         }
     }
 }
@@ -79,8 +85,11 @@ impl Ceiling {
 }
 
 impl Ceilings {
-    /// Why decoding is not compared with the read bandwidth, if it is not.
-    pub(crate) fn refuse_read(&self) -> Option<Refusal> {
+    /// Why decoding is not compared with the read bandwidth, if it is not; a token reads `token_bytes`.
+    pub(crate) fn refuse_read(&self, token_bytes: u64) -> Option<Refusal> {
+        if token_bytes < TOKEN_BYTES_MIN {
+            return Some(Refusal::Cached);
+        }
         let reaches_memory = |cache: f64, read: f64| cache >= CACHE_BY_MEMORY_MIN * read;
         if self.read_gb_s.has_drifted() {
             Some(Refusal::Drifted)
@@ -91,6 +100,11 @@ impl Ceilings {
         } else {
             Some(Refusal::NotMemory)
         }
+    }
+
+    /// The part of the read bandwidth `read_gb_s` that so many tokens per second use.
+    pub(crate) fn read_fraction(tok_s: f64, token_bytes: u64, read_gb_s: f64) -> f64 {
+        tok_s * token_bytes as f64 / (read_gb_s * 1e9)
     }
 
     /// Why a run with these multiply-adds is not compared with the multiply rates, if it is not.
@@ -190,12 +204,23 @@ mod tests {
     #[test]
     fn memory_as_fast_as_a_cache_is_refused_in_either_reading() {
         let read = ceiling(10.0, 10.5);
-        let refused = |cache| ceilings(read, cache).refuse_read();
+        let refused = |cache| ceilings(read, cache).refuse_read(TOKEN_BYTES_MIN);
         assert_eq!(refused(ceiling(15.0, 16.0)), None);
         assert_eq!(refused(ceiling(14.9, 16.0)), Some(Refusal::NotMemory));
         assert_eq!(refused(ceiling(15.0, 15.7)), Some(Refusal::NotMemory));
         let drifted = ceilings(ceiling(10.0, 12.0), ceiling(40.0, 40.0));
-        assert_eq!(drifted.refuse_read(), Some(Refusal::Drifted));
+        assert_eq!(drifted.refuse_read(TOKEN_BYTES_MIN), Some(Refusal::Drifted));
+    }
+
+    #[test]
+    fn a_model_that_a_cache_may_keep_is_not_compared_with_memory() {
+        let steady = ceilings(ceiling(10.0, 10.0), ceiling(40.0, 40.0));
+        assert_eq!(
+            steady.refuse_read(TOKEN_BYTES_MIN - 1),
+            Some(Refusal::Cached)
+        );
+        assert_eq!(steady.refuse_read(TOKEN_BYTES_MIN), None);
+        assert_eq!(Ceilings::read_fraction(50.0, 160_000_000, 10.0), 0.8);
     }
 
     /// The float rate of these readings has drifted, the integer rate has not.

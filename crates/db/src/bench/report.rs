@@ -8,6 +8,12 @@ use super::control::{Ceilings, Refusal};
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BenchReport {
+    /// The model's name.
+    pub model: String,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens decoded one by one in each repeat.
+    pub decode_tokens: usize,
     /// Median prompt tokens per second.
     pub prefill_tok_s: f64,
     /// Slowest and fastest repeat.

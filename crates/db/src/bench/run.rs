@@ -39,6 +39,7 @@ struct Measured {
 
 /// The model at work, and what it is given.
 struct Bench<'a> {
+    name: String,
     model: &'a Model,
     runtime: &'a mut Runtime,
     /// One for each sequence, of one length.
@@ -59,13 +60,21 @@ pub fn bench(
 ) -> Result<BenchReport, DbError> {
     let model = db.model()?;
     let (n_sequences, repeats) = (options.batch.max(1), options.repeats.max(1));
-    let n_tokens = options.prompt_tokens.max(1);
+    let (n_tokens, n_steps) = (options.prompt_tokens.max(1), options.decode_tokens.max(1));
+    let (wanted, n_ctx) = (
+        n_tokens.saturating_add(n_steps),
+        model.spec().n_ctx as usize,
+    );
+    if wanted > n_ctx {
+        return Err(EngineError::ContextFull { wanted, n_ctx }.into());
+    }
     let mut bench = Bench {
+        name: db.name(),
         model,
         prompts: (0..n_sequences)
             .map(|sequence| prompt(model.spec().d_vocab, n_tokens, sequence))
             .collect(),
-        n_steps: options.decode_tokens.max(1),
+        n_steps,
         runtime,
     };
     let before = Reading::take(bench.runtime)?;
@@ -215,9 +224,9 @@ impl Bench<'_> {
         } = measured;
         let weight_bytes_per_token = self.model.weight_bytes_per_token();
         let kv_bytes_per_token = decode_ledger.sum().state_bytes / (self.n_steps * repeats) as u64;
-        let token_bytes = (weight_bytes_per_token + kv_bytes_per_token) as f64;
-        let roofline_refused = ceilings.refuse_read();
-        let roofline = |tok_s: f64, gb_s: f64| tok_s * token_bytes / (gb_s * 1e9);
+        let token_bytes = weight_bytes_per_token + kv_bytes_per_token;
+        let roofline_refused = ceilings.refuse_read(token_bytes);
+        let roofline = |tok_s, gb_s| Ceilings::read_fraction(tok_s, token_bytes, gb_s);
         let read_gb_s = ceilings.read_gb_s.mean();
         let (decode_tok_s, [slowest, fastest]) = (median(&decode), range(&decode));
         let [least_gb_s, most_gb_s] = ceilings.read_gb_s.range();
@@ -242,6 +251,9 @@ impl Bench<'_> {
             }
         });
         BenchReport {
+            model: self.name.clone(),
+            prompt_tokens: self.prompts[0].len(),
+            decode_tokens: self.n_steps,
             prefill_tok_s,
             prefill_tok_s_range: range(&prefill),
             decode_tok_s,

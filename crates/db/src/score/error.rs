@@ -153,7 +153,7 @@ impl ScoreError {
             Self::FileTooLong { .. } => {
                 Some("score a part that was cut off into a file of its own".to_owned())
             }
-            Self::SameRun { .. } => Some("name the other profile, or another model".to_owned()),
+            Self::SameRun { .. } => Some("name another profile, or another model".to_owned()),
             Self::VocabularySize { .. } | Self::UnequalTokenizers { .. } => Some(
                 "score both apart and compare bits per byte, which does not depend on the tokens"
                     .to_owned(),

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use larql_engine::{Logits, Model, Runtime, SequenceInput, SequenceState, WantedLogits, forward};
+use larql_engine::{
+    EngineError, Logits, Model, Runtime, SequenceInput, SequenceState, WantedLogits, forward,
+};
 use larql_models::tokenizer::{Bos, EncodeSpecial};
 
 use super::error::ScoreError;
@@ -247,9 +249,9 @@ fn score_window(
     // What comes after the last token is not asked.
     let fed = &window.input[..window.input.len() - 1];
     for tokens in fed.chunks(options.rows_per_pass) {
-        let run_logits = pass(run, tokens, &mut run_state)?;
+        let run_logits = pass(run, tokens, &mut run_state, window)?;
         let reference_logits = match (&mut reference, &mut reference_state) {
-            (Some(reference), Some(state)) => Some(pass(reference, tokens, state)?),
+            (Some(reference), Some(state)) => Some(pass(reference, tokens, state, window)?),
             (Some(_) | None, _) => None,
         };
         let rows = positions(window, &run_logits, reference_logits.as_ref());
@@ -286,12 +288,22 @@ fn pass(
     side: &mut Ready<'_>,
     tokens: &[u32],
     state: &mut [SequenceState; 1],
+    window: &Window<'_>,
 ) -> Result<Logits, DbError> {
     let input = SequenceInput {
         tokens,
         logits: WantedLogits::All,
     };
-    Ok(forward(side.model, side.runtime, &[input], state, None)?)
+    forward(side.model, side.runtime, &[input], state, None).map_err(|error| match error {
+        EngineError::LogitNotFinite { position, id, .. } => ScoreError::LogitNotFinite {
+            model: side.name.clone(),
+            window: window.index,
+            position,
+            id,
+        }
+        .into(),
+        other => other.into(),
+    })
 }
 
 /// One position to score.
