@@ -1,19 +1,20 @@
 //! Matrix products: several matrices of tiled weights times the same activations, in one dispatch.
 //!
 //! The tiles of all jobs are laid end to end and split over the team by bytes, because reading the weights is what costs.
-//! With one position tiles of several places are read at once; in which order several positions meet the tiles, [`panels`]
+//! With a few positions tiles of several places are read at once ([`few`]); in which order many meet the tiles, [`panels`]
 //! says.  The sum of a row and a position is computed by one thread in one fixed order, so neither the split nor the number of
 //! positions can change a bit of it.
 
+mod few;
 mod panels;
 
 use std::cell::Cell;
 use std::ops::Range;
 
 use crate::activations::{Activations, Form, emptied};
-use crate::arch::{ABREAST, AsymmetricDots, Kernels, PlainDots, TileDots};
+use crate::arch::Kernels;
 use crate::team::{Team, TileWriter};
-use crate::tile::{TILE_ROWS, TileView};
+use crate::tile::TileView;
 
 /// Below this many weight bytes times positions a dispatch costs more than it saves.
 const SERIAL_WORK_MAX: usize = 16 * 1024;
@@ -23,6 +24,9 @@ const PIECES_MAX: usize = 4;
 
 /// Weight bytes times positions of a piece at least: the reading of memory gets up to speed anew in each.
 const PIECE_WORK_MIN: usize = 512 * 1024;
+
+/// From so many positions on it pays to expand tiles, and to keep what several of them need in a cache.
+const BLOCKS_MIN: usize = 8;
 
 /// One output of a fused dispatch: `out[p * rows + r] = sum_k weight[r, k] * x[p, k]`.
 #[derive(Debug)]
@@ -149,67 +153,15 @@ fn compute(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) {
             let dots = kernels.integer_dots(format);
             let dots = dots.expect("this form is of formats that have them");
             match x.n_pos() {
-                1 => integers(dots, x, share),
+                0..BLOCKS_MIN => few::integers(dots, x, share),
                 _ => panels::integers(dots, x, share),
             }
         }
-        Form::Asymmetric if x.n_pos() == 1 => asymmetric(kernels.asymmetric, x, share),
+        Form::Asymmetric if x.n_pos() == 1 => few::asymmetric(kernels.asymmetric, x, share),
         Form::Asymmetric => panels::asymmetric(kernels.asymmetric, x, share),
-        Form::Floats if x.n_pos() == 1 && format.block_len() == 1 => plain(kernels.plain, x, share),
+        Form::Floats if x.n_pos() < BLOCKS_MIN && format.block_len() == 1 => {
+            few::plain(kernels.plain, x, share);
+        }
         Form::Floats => panels::floats(kernels, x, share),
     }
-}
-
-/// Every tile with the only position: those of [`ABREAST`] places of the share together, then the rest.
-fn one_position(
-    share: &mut Share<'_>,
-    abreast: impl Fn([&[u8]; ABREAST], [&mut [[f32; TILE_ROWS]; 1]; ABREAST]),
-    one: impl Fn([&[u8]; 1], [&mut [[f32; TILE_ROWS]; 1]; 1]),
-) {
-    let weight = share.weight;
-    let apart = share.tiles.len() / ABREAST;
-    let (first, end) = (share.tiles.start, share.tiles.end);
-    for tile in first..first + apart {
-        let tiles: [usize; ABREAST] = std::array::from_fn(|i| tile + i * apart);
-        let mut sums = [[[0.0; TILE_ROWS]]; ABREAST];
-        abreast(tiles.map(|tile| weight.tile(tile)), sums.each_mut());
-        for (tile, sums) in tiles.iter().zip(&sums) {
-            share.writer.store(*tile, 0, sums);
-        }
-    }
-    for tile in first + apart * ABREAST..end {
-        let mut sums = [[0.0; TILE_ROWS]];
-        one([weight.tile(tile)], [&mut sums]);
-        share.writer.store(tile, 0, &sums);
-    }
-}
-
-/// Values that need no decoding ahead with one position.
-fn plain(dots: PlainDots, x: &Activations, share: &mut Share<'_>) {
-    let (format, x) = (share.weight.format(), x.position(0));
-    one_position(
-        share,
-        |tiles, sums| (dots.abreast)(format, tiles, x, sums),
-        |tile, sums| (dots.one)(format, tile, x, sums),
-    );
-}
-
-/// Tiles with the only position in blocks of 32.
-fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
-    let x = [x.blocks(0)];
-    one_position(
-        share,
-        |tiles, sums| (dots.abreast)(tiles, [&[]; ABREAST], &x, sums),
-        |tile, sums| (dots.one)(tile, [&[]], &x, sums),
-    );
-}
-
-/// Tiles with the only position in blocks of 16.
-fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
-    let x = [x.asymmetric(0)];
-    one_position(
-        share,
-        |tiles, sums| (dots.abreast)(tiles, &x, sums),
-        |tile, sums| (dots.one)(tile, &x, sums),
-    );
 }

@@ -89,7 +89,7 @@ fn positions_threads_and_neighbors_change_no_bit() {
             let alone = run(&mut one_thread(), &x[..cols], 1, arithmetic, &jobs);
             for n_threads in 1..=3 {
                 let mut team = team(n_threads);
-                for n_pos in [1, 2, 3, 5, 17, 259] {
+                for n_pos in [1, 2, 3, 5, 7, 17, 259] {
                     let what = format!("{format} {arithmetic:?} {n_pos} on {n_threads}");
                     let got = run(&mut team, &x[..n_pos * cols], n_pos, arithmetic, &jobs);
                     assert_same_bits(&got[0][..273], &alone[0], &what);

@@ -47,8 +47,9 @@ type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type QuantizeAsymmetric = fn(&[f32], &mut AsymmetricMut<'_>);
 type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
-/// As [`TileDot`] for whole tiles of plain values and one position.
-type PlainDot<const T: usize> = fn(Format, [&[u8]; T], &[f32], [&mut [[f32; TILE_ROWS]; 1]; T]);
+/// As [`TileDot`] for whole tiles of plain values.
+type PlainDot<const T: usize, const N: usize> =
+    fn(Format, [&[u8]; T], [&[f32]; N], [&mut [[f32; TILE_ROWS]; N]; T]);
 /// Reads bytes and returns a sum that depends on each of them; a rest shorter than [`READ_STEP`] is left out.
 type Read = fn(&[u8]) -> u64;
 type Scale = fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
@@ -73,16 +74,18 @@ type FloatDot<const T: usize, const N: usize> =
 /// Adds rows, each times its weight for each of `N` queries: the rows, their width, the weights, the sums.
 type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
 
-/// Tiles that one position meets abreast, from as many places of a share: the hardware's prefetching follows each place for
+/// Tiles that a few positions meet abreast, from as many places of a share: the hardware's prefetching follows each place for
 /// itself, and so more of memory is under way than from one.
 pub(crate) const ABREAST: usize = 2;
 
-/// Dots of one tile with one, two and four positions, of several with one, and of two expanded tiles with four, which share
-/// the loads of both.
+/// Dots of one tile with one, two and four positions, of several with as many, and of two expanded tiles with four, which
+/// share the loads of both.
 #[derive(Clone, Copy)]
 pub(crate) struct TileDots {
     pub(crate) one: TileDot<1, 1>,
     pub(crate) abreast: TileDot<ABREAST, 1>,
+    pub(crate) abreast_two: TileDot<ABREAST, 2>,
+    pub(crate) abreast_four: TileDot<ABREAST, 4>,
     pub(crate) two: TileDot<1, 2>,
     pub(crate) four: TileDot<1, 4>,
     /// Expands a tile, for many positions.
@@ -99,11 +102,15 @@ pub(crate) struct AsymmetricDots {
     pub(crate) four: AsymmetricDot<1, 4>,
 }
 
-/// Dots of whole tiles of plain values with one position.
+/// As [`TileDots`], of whole tiles of plain values.
 #[derive(Clone, Copy)]
 pub(crate) struct PlainDots {
-    pub(crate) one: PlainDot<1>,
-    pub(crate) abreast: PlainDot<ABREAST>,
+    pub(crate) one: PlainDot<1, 1>,
+    pub(crate) two: PlainDot<1, 2>,
+    pub(crate) four: PlainDot<1, 4>,
+    pub(crate) abreast: PlainDot<ABREAST, 1>,
+    pub(crate) abreast_two: PlainDot<ABREAST, 2>,
+    pub(crate) abreast_four: PlainDot<ABREAST, 4>,
 }
 
 /// As [`TileDots`], of decoded weights.
@@ -148,6 +155,8 @@ macro_rules! tile_dots {
         $crate::arch::TileDots {
             one: $module::$dots::<false, 1, 1>,
             abreast: $module::$dots::<false, { $crate::arch::ABREAST }, 1>,
+            abreast_two: $module::$dots::<false, { $crate::arch::ABREAST }, 2>,
+            abreast_four: $module::$dots::<false, { $crate::arch::ABREAST }, 4>,
             two: $module::$dots::<false, 1, 2>,
             four: $module::$dots::<false, 1, 4>,
             expand: $module::$expand,

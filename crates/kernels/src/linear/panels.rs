@@ -1,4 +1,4 @@
-//! In which order several positions meet the tiles of a share.
+//! In which order many positions meet the tiles of a share.
 //!
 //! Not the arithmetic, which is that of the dots: each adds some columns of one tile or two to the sums of one, two or four
 //! positions, so sums may rest in memory between two panels of columns without a change of their bits.
@@ -10,13 +10,10 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::Share;
+use super::{BLOCKS_MIN, Share};
 use crate::activations::Activations;
 use crate::arch::{AsymmetricDots, FloatDots, Kernels, Plane, TileDots};
 use crate::tile::{TILE_ROWS, TileView};
-
-/// From so many positions on it pays to expand tiles, and to keep what several of them need in a cache.
-const BLOCKS_MIN: usize = 8;
 
 /// Positions of a block whose columns are of 8 bits.
 const INTEGER_POSITIONS: usize = 128;
@@ -35,7 +32,7 @@ const FLOAT_PANEL: usize = 512;
 const INTEGER_PANEL: usize = 2048;
 
 /// Eight sums: one per row of a tile.
-type Sums = [f32; TILE_ROWS];
+pub(super) type Sums = [f32; TILE_ROWS];
 
 /// How many positions, tiles, tiles abreast and columns go together.
 #[derive(Clone, Copy)]
@@ -121,7 +118,7 @@ fn in_panels(
 }
 
 /// Calls the functions for four, two and one positions until all from `pos` on have been seen.
-fn by_positions(
+pub(super) fn by_positions(
     mut pos: usize,
     sums: &mut [Sums],
     mut four: impl FnMut(usize, &mut [Sums; 4]),
@@ -146,7 +143,7 @@ fn by_positions(
 
 /// Calls `pair` with `N` positions of both tiles until fewer are left; returns how many have been seen, and what is left of
 /// the sums.
-fn pairs<const N: usize>(
+pub(super) fn pairs<const N: usize>(
     [first, second]: [&mut [Sums]; 2],
     mut pair: impl FnMut(usize, [&mut [Sums; N]; 2]),
 ) -> (usize, [&mut [Sums]; 2]) {
@@ -162,20 +159,11 @@ fn pairs<const N: usize>(
 
 /// Tiles with positions in blocks of 32.
 pub(super) fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
-    let blocking = match x.n_pos() {
-        // A tile is read from its beginning to its end.
-        0..BLOCKS_MIN => Blocking {
-            positions: INTEGER_POSITIONS,
-            tiles: 1,
-            abreast: 1,
-            columns: x.cols().max(1),
-        },
-        _ => Blocking {
-            positions: INTEGER_POSITIONS,
-            tiles: BLOCK_TILES,
-            abreast: 2,
-            columns: INTEGER_PANEL,
-        },
+    let blocking = Blocking {
+        positions: INTEGER_POSITIONS,
+        tiles: BLOCK_TILES,
+        abreast: 2,
+        columns: INTEGER_PANEL,
     };
     BUFFERS.with_borrow_mut(|Buffers { sums, planes, .. }| {
         for planes in &mut *planes {

@@ -86,7 +86,11 @@ static KERNELS: Kernels = Kernels {
     floats: by_positions!(tile_floats::floats),
     plain: PlainDots {
         one: tile_floats::plain_dots,
+        two: tile_floats::plain_dots,
+        four: tile_floats::plain_dots,
         abreast: tile_floats::plain_dots,
+        abreast_two: tile_floats::plain_dots,
+        abreast_four: tile_floats::plain_dots,
     },
     read: read::add_up,
     weigh_one: values::weigh,

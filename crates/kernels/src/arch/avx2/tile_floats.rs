@@ -34,40 +34,40 @@ pub(super) fn floats<const T: usize, const N: usize>(
     unsafe { kernel(weights, x, &mut out) }
 }
 
-/// Dots of whole tiles of plain values with one position.
-pub(super) fn plain_dots<const T: usize>(
+/// Dots of whole tiles of plain values.
+pub(super) fn plain_dots<const T: usize, const N: usize>(
     format: Format,
     tiles: [&[u8]; T],
-    x: &[f32],
-    out: [&mut [[f32; 8]; 1]; T],
+    x: [&[f32]; N],
+    out: [&mut [[f32; 8]; N]; T],
 ) {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn kernel<const T: usize>(
+    fn kernel<const T: usize, const N: usize>(
         format: Format,
         tiles: [&[u8]; T],
-        x: &[f32],
-        mut out: [&mut [[f32; 8]; 1]; T],
+        x: [&[f32]; N],
+        mut out: [&mut [[f32; 8]; N]; T],
     ) {
         match format {
-            Format::F32 => all_chains::<AHEAD, T, 1, _>(
+            Format::F32 => all_chains::<AHEAD, T, N, _>(
                 tiles.map(|tile| tile.as_chunks::<32>().0),
                 |w| _mm256_castsi256_ps(load_u8(w)),
-                [x],
+                x,
                 &mut out,
             ),
-            Format::F16 => all_chains::<AHEAD, T, 1, _>(
+            Format::F16 => all_chains::<AHEAD, T, N, _>(
                 tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| _mm256_cvtph_ps(load_half(w)),
-                [x],
+                x,
                 &mut out,
             ),
-            Format::Bf16 => all_chains::<AHEAD, T, 1, _>(
+            Format::Bf16 => all_chains::<AHEAD, T, N, _>(
                 tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| {
                     let bits = _mm256_cvtepu16_epi32(load_half(w));
                     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
                 },
-                [x],
+                x,
                 &mut out,
             ),
             Format::Q4_0

@@ -36,7 +36,11 @@ pub(crate) static KERNELS: Kernels = Kernels {
     floats: by_positions!(tiles::floats),
     plain: PlainDots {
         one: tiles::plain_dots,
+        two: tiles::plain_dots,
+        four: tiles::plain_dots,
         abreast: tiles::plain_dots,
+        abreast_two: tiles::plain_dots,
+        abreast_four: tiles::plain_dots,
     },
     read: read::add_up,
     weigh_one: float::weigh,

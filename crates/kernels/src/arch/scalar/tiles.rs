@@ -329,20 +329,21 @@ pub(super) fn floats<const T: usize, const N: usize>(
     }
 }
 
-/// As [`floats`] for whole tiles of values of their own and one position, without decoding a tile ahead.
-pub(crate) fn plain_dots<const T: usize>(
+/// As [`floats`] for whole tiles of values of their own, without decoding a tile ahead.
+pub(crate) fn plain_dots<const T: usize, const N: usize>(
     format: Format,
     tiles: [&[u8]; T],
-    x: &[f32],
-    out: [&mut [[f32; TILE_ROWS]; 1]; T],
+    x: [&[f32]; N],
+    out: [&mut [[f32; TILE_ROWS]; N]; T],
 ) {
     let chain_bytes = CHAIN * format.block_bytes() * TILE_ROWS;
     let mut weights = [[0f32; TILE_ROWS]; CHAIN];
     each(tiles, out, |tile, out| {
-        for (groups, x) in tile.chunks(chain_bytes).zip(x.chunks(CHAIN)) {
-            let weights = &mut weights[..x.len()];
+        for (first, groups) in (0..).step_by(CHAIN).zip(tile.chunks(chain_bytes)) {
+            let x = x.map(|x| &x[first..x.len().min(first + CHAIN)]);
+            let weights = &mut weights[..x[0].len()];
             decode_group(format, groups, weights);
-            floats([weights], [x], [out]);
+            floats([weights], x, [out]);
         }
     });
 }

@@ -1,0 +1,115 @@
+//! One position or a few: reading the weights is what costs.
+//!
+//! Tiles of [`ABREAST`] places of a share are read together, because the hardware's prefetching follows each place for itself.
+//! Their weights are not expanded ahead.
+
+use super::panels::{Sums, by_positions, pairs};
+use super::{BLOCKS_MIN, Share};
+use crate::activations::Activations;
+use crate::arch::{ABREAST, AsymmetricDots, PlainDots, TileDots};
+use crate::tile::TILE_ROWS;
+
+/// Every tile with all `n_pos` positions: those of [`ABREAST`] places together, then the rest.
+fn by_places(
+    share: &mut Share<'_>,
+    n_pos: usize,
+    mut abreast: impl FnMut([&[u8]; ABREAST], [&mut [Sums]; ABREAST]),
+    mut one: impl FnMut(&[u8], &mut [Sums]),
+) {
+    let weight = share.weight;
+    let apart = share.tiles.len() / ABREAST;
+    let (first, end) = (share.tiles.start, share.tiles.end);
+    for tile in first..first + apart {
+        let tiles: [usize; ABREAST] = std::array::from_fn(|i| tile + i * apart);
+        let mut sums = [[[0.0; TILE_ROWS]; BLOCKS_MIN]; ABREAST];
+        let of_each = sums.each_mut().map(|sums| &mut sums[..n_pos]);
+        abreast(tiles.map(|tile| weight.tile(tile)), of_each);
+        for (tile, sums) in tiles.iter().zip(&sums) {
+            share.writer.store(*tile, 0, &sums[..n_pos]);
+        }
+    }
+    for tile in first + apart * ABREAST..end {
+        let mut sums = [[0.0; TILE_ROWS]; BLOCKS_MIN];
+        one(weight.tile(tile), &mut sums[..n_pos]);
+        share.writer.store(tile, 0, &sums[..n_pos]);
+    }
+}
+
+/// Tiles with positions in blocks of 32.
+pub(super) fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
+    let of = |p: usize| x.blocks(p);
+    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
+    by_places(
+        share,
+        x.n_pos(),
+        |tiles, sums| {
+            let planes: [&[_]; ABREAST] = [&[]; ABREAST];
+            let (n, rest) = pairs(sums, |p, sums| {
+                (dots.abreast_four)(tiles, planes, &four(p), sums);
+            });
+            let (more, rest) = pairs(rest, |p, sums| {
+                (dots.abreast_two)(tiles, planes, &[of(n + p), of(n + p + 1)], sums);
+            });
+            pairs(rest, |p, sums| {
+                (dots.abreast)(tiles, planes, &[of(n + more + p)], sums);
+            });
+        },
+        |tile, sums| {
+            by_positions(
+                0,
+                sums,
+                |p, sums| (dots.four)([tile], [&[]], &four(p), [sums]),
+                |p, sums| (dots.two)([tile], [&[]], &[of(p), of(p + 1)], [sums]),
+                |p, sums| (dots.one)([tile], [&[]], &[of(p)], [sums]),
+            );
+        },
+    );
+}
+
+/// Tiles with the only position in blocks of 16.
+pub(super) fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Share<'_>) {
+    let x = [x.asymmetric(0)];
+    by_places(
+        share,
+        1,
+        |tiles, sums| {
+            pairs(sums, |_, sums| (dots.abreast)(tiles, &x, sums));
+        },
+        |tile, sums| {
+            for sums in sums.as_chunks_mut().0 {
+                (dots.one)([tile], &x, [sums]);
+            }
+        },
+    );
+}
+
+/// Values that need no decoding ahead.
+pub(super) fn plain(dots: PlainDots, x: &Activations, share: &mut Share<'_>) {
+    let format = share.weight.format();
+    let of = |p: usize| x.position(p);
+    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
+    by_places(
+        share,
+        x.n_pos(),
+        |tiles, sums| {
+            let (n, rest) = pairs(sums, |p, sums| {
+                (dots.abreast_four)(format, tiles, four(p), sums);
+            });
+            let (more, rest) = pairs(rest, |p, sums| {
+                (dots.abreast_two)(format, tiles, [of(n + p), of(n + p + 1)], sums);
+            });
+            pairs(rest, |p, sums| {
+                (dots.abreast)(format, tiles, [of(n + more + p)], sums);
+            });
+        },
+        |tile, sums| {
+            by_positions(
+                0,
+                sums,
+                |p, sums| (dots.four)(format, [tile], four(p), [sums]),
+                |p, sums| (dots.two)(format, [tile], [of(p), of(p + 1)], [sums]),
+                |p, sums| (dots.one)(format, [tile], [of(p)], [sums]),
+            );
+        },
+    );
+}
