@@ -540,9 +540,8 @@ pub(crate) struct ScoreArgs {
     /// Score bytes A to B of it only, B not included; both lie between two characters
     #[arg(long, value_name = "A..B", value_parser = numbers::range)]
     pub(crate) bytes: Option<Range<u64>>,
-    /// Compare the next-token distributions with those of another profile on the same weights (`exact`, `fast`, `asym16`) or of
-    /// another
-    /// model with the same tokenizer: divergences are KL(against || run)
+    /// Compare the next-token distributions with those of another profile on the same weights (`exact`, `fast`, `asym16`) or
+    /// of another model with the same tokenizer: divergences are KL(against || run)
     #[arg(long, value_name = "PROFILE|MODEL")]
     pub(crate) against: Option<String>,
     /// Tokens that are scored in one context, behind the model's beginning of sequence

@@ -473,8 +473,10 @@ impl Pass<'_, '_> {
             values,
             d_vocab,
         )?;
-        // A tap may exclude tokens with negative infinity.
-        if let Some(at) = first_nan(values) {
+        // What was finite can only be so no more by a tap, which may exclude tokens with negative infinity.
+        if self.tap.is_some()
+            && let Some(at) = first_nan(values)
+        {
             return Err(EngineError::NotANumber { id: at % d_vocab });
         }
         self.runtime.keep_logits(&logits);

@@ -192,7 +192,7 @@ fn unknown_names(
     for name in unknown {
         let what = match name.starts_with(PARTIAL_PREFIX) {
             true => {
-                "a file that a command is writing, or has left when it was killed: it can be deleted, and `larql pack` does"
+                "a file that a command is writing, or has left when it was killed; if none is at work it can be deleted"
             }
             false => "not part of a vindex",
         };

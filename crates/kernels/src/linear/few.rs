@@ -3,7 +3,7 @@
 //! Tiles of [`ABREAST`] places of a share are read together, because the hardware's prefetching follows each place for itself.
 //! Their weights are not expanded ahead.
 
-use super::panels::{Sums, by_positions, pairs};
+use super::panels::{Sums, by_positions, pairs_by_positions};
 use super::{BLOCKS_MIN, Share};
 use crate::activations::Activations;
 use crate::arch::{ABREAST, AsymmetricDots, PlainDots, TileDots};
@@ -44,15 +44,12 @@ pub(super) fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
         x.n_pos(),
         |tiles, sums| {
             let planes: [&[_]; ABREAST] = [&[]; ABREAST];
-            let (n, rest) = pairs(sums, |p, sums| {
-                (dots.abreast_four)(tiles, planes, &four(p), sums);
-            });
-            let (more, rest) = pairs(rest, |p, sums| {
-                (dots.abreast_two)(tiles, planes, &[of(n + p), of(n + p + 1)], sums);
-            });
-            pairs(rest, |p, sums| {
-                (dots.abreast)(tiles, planes, &[of(n + more + p)], sums);
-            });
+            pairs_by_positions(
+                sums,
+                |p, sums| (dots.abreast_four)(tiles, planes, &four(p), sums),
+                |p, sums| (dots.abreast_two)(tiles, planes, &[of(p), of(p + 1)], sums),
+                |p, sums| (dots.abreast)(tiles, planes, &[of(p)], sums),
+            );
         },
         |tile, sums| {
             by_positions(
@@ -72,8 +69,15 @@ pub(super) fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Shar
     by_places(
         share,
         1,
-        |tiles, sums| {
-            pairs(sums, |_, sums| (dots.abreast)(tiles, &x, sums));
+        |tiles, [first, second]| {
+            let both = first
+                .as_chunks_mut()
+                .0
+                .iter_mut()
+                .zip(second.as_chunks_mut().0);
+            for (first, second) in both {
+                (dots.abreast)(tiles, &x, [first, second]);
+            }
         },
         |tile, sums| {
             for sums in sums.as_chunks_mut().0 {
@@ -92,15 +96,12 @@ pub(super) fn plain(dots: PlainDots, x: &Activations, share: &mut Share<'_>) {
         share,
         x.n_pos(),
         |tiles, sums| {
-            let (n, rest) = pairs(sums, |p, sums| {
-                (dots.abreast_four)(format, tiles, four(p), sums);
-            });
-            let (more, rest) = pairs(rest, |p, sums| {
-                (dots.abreast_two)(format, tiles, [of(n + p), of(n + p + 1)], sums);
-            });
-            pairs(rest, |p, sums| {
-                (dots.abreast)(format, tiles, [of(n + more + p)], sums);
-            });
+            pairs_by_positions(
+                sums,
+                |p, sums| (dots.abreast_four)(format, tiles, four(p), sums),
+                |p, sums| (dots.abreast_two)(format, tiles, [of(p), of(p + 1)], sums),
+                |p, sums| (dots.abreast)(format, tiles, [of(p)], sums),
+            );
         },
         |tile, sums| {
             by_positions(

@@ -28,7 +28,8 @@ const BLOCK_TILES: usize = 32;
 /// A multiple of the blocks of all formats and of the chains of sums, and so is its half.
 const FLOAT_PANEL: usize = 512;
 
-/// Columns of a panel of weights of 8 bits: of two tiles a quarter of a first-level cache, and a multiple of all blocks.
+/// Columns of a panel of weights of 8 bits, a multiple of all blocks: narrower ones are no faster, and rows that are wider
+/// leave no room for the positions of a block in a second-level cache.
 const INTEGER_PANEL: usize = 2048;
 
 /// Eight sums: one per row of a tile.
@@ -143,7 +144,7 @@ pub(super) fn by_positions(
 
 /// Calls `pair` with `N` positions of both tiles until fewer are left; returns how many have been seen, and what is left of
 /// the sums.
-pub(super) fn pairs<const N: usize>(
+fn pairs<const N: usize>(
     [first, second]: [&mut [Sums]; 2],
     mut pair: impl FnMut(usize, [&mut [Sums; N]; 2]),
 ) -> (usize, [&mut [Sums]; 2]) {
@@ -155,6 +156,18 @@ pub(super) fn pairs<const N: usize>(
         pair(pos, [a, b]);
     }
     (n, [first, second])
+}
+
+/// As [`by_positions`] for two tiles.
+pub(super) fn pairs_by_positions(
+    sums: [&mut [Sums]; 2],
+    four: impl FnMut(usize, [&mut [Sums; 4]; 2]),
+    mut two: impl FnMut(usize, [&mut [Sums; 2]; 2]),
+    mut one: impl FnMut(usize, [&mut [Sums; 1]; 2]),
+) {
+    let (n, rest) = pairs(sums, four);
+    let (more, rest) = pairs(rest, |p, sums| two(n + p, sums));
+    pairs(rest, |p, sums| one(n + more + p, sums));
 }
 
 /// Tiles with positions in blocks of 32.
