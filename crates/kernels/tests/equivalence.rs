@@ -43,17 +43,23 @@ fn same_on_all_sets(what: &str, op: impl Fn(&Kernels) -> Vec<f32>) -> Vec<f32> {
 }
 
 #[test]
-fn avx2_runs_where_the_cpu_has_it() {
+fn every_set_runs_where_the_cpu_has_it() {
     let available = Isa::available();
     assert_eq!(available[0], Isa::Scalar);
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
     {
-        assert_eq!(available, [Isa::Scalar, Isa::Avx2]);
-        assert_eq!(Kernels::detect().isa(), Isa::Avx2);
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        let avx512 = avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        assert_eq!(available.contains(&Isa::Avx2), avx2);
+        assert_eq!(available.contains(&Isa::Avx512), avx512);
     }
+    assert_eq!(Some(&Kernels::detect().isa()), available.last());
     for isa in available {
         assert_eq!(Kernels::for_isa(isa).unwrap().isa(), isa);
         println!("runs on {}", isa.name());

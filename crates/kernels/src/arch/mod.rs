@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub(crate) mod scalar;
 
 use std::sync::OnceLock;
@@ -20,12 +22,14 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// x86-64 with AVX-512 (F, BW, VL) and its VNNI.
+    Avx512,
 }
 
 impl Isa {
     /// The sets that this CPU can run, the slowest first.
     pub fn available() -> Vec<Self> {
-        [Self::Scalar, Self::Avx2]
+        [Self::Scalar, Self::Avx2, Self::Avx512]
             .into_iter()
             .filter(|&isa| Kernels::for_isa(isa).is_some())
             .collect()
@@ -36,6 +40,7 @@ impl Isa {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512_vnni",
         }
     }
 }
@@ -78,8 +83,8 @@ type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
 /// itself, and so more of memory is under way than from one.
 pub(crate) const ABREAST: usize = 2;
 
-/// Dots of one tile with one, two and four positions, of several with as many, and of two expanded tiles with four, which
-/// share the loads of both.
+/// Dots of one tile with one, two and four positions, of several with as many, and of two expanded tiles with four and, where
+/// there are registers for the sums, eight, which share the loads of both.
 #[derive(Clone, Copy)]
 pub(crate) struct TileDots {
     pub(crate) one: TileDot<1, 1>,
@@ -91,6 +96,7 @@ pub(crate) struct TileDots {
     /// Expands a tile, for many positions.
     pub(crate) expand: fn(&[u8], &mut [Plane]),
     pub(crate) pair: TileDot<2, 4>,
+    pub(crate) pair_eight: Option<TileDot<2, 8>>,
 }
 
 /// As [`TileDots`] of Q8_0 tiles and positions in blocks of 16, without expanded ones.
@@ -120,6 +126,7 @@ pub(crate) struct FloatDots {
     pub(crate) two: FloatDot<1, 2>,
     pub(crate) four: FloatDot<1, 4>,
     pub(crate) pair: FloatDot<2, 4>,
+    pub(crate) pair_eight: Option<FloatDot<2, 8>>,
 }
 
 /// The integer dots, by format.
@@ -144,6 +151,7 @@ macro_rules! by_positions {
             two: $function,
             four: $function,
             pair: $function,
+            pair_eight: None,
         }
     };
 }
@@ -161,6 +169,7 @@ macro_rules! tile_dots {
             four: $module::$dots::<false, 1, 4>,
             expand: $module::$expand,
             pair: $module::$dots::<true, 2, 4>,
+            pair_eight: None,
         }
     };
 }
@@ -215,7 +224,10 @@ impl Kernels {
     /// The fastest table that this CPU can run.
     pub fn detect() -> &'static Self {
         static DETECTED: OnceLock<&'static Kernels> = OnceLock::new();
-        DETECTED.get_or_init(|| Self::for_isa(Isa::Avx2).unwrap_or(&scalar::KERNELS))
+        DETECTED.get_or_init(|| {
+            let best = Isa::available().pop().and_then(Self::for_isa);
+            best.unwrap_or(&scalar::KERNELS)
+        })
     }
 
     /// The table of `isa`, or `None` when this CPU cannot run it.
@@ -224,8 +236,10 @@ impl Kernels {
             Isa::Scalar => Some(&scalar::KERNELS),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::kernels(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::kernels(),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => None,
+            Isa::Avx2 | Isa::Avx512 => None,
         }
     }
 

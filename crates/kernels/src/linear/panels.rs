@@ -210,10 +210,18 @@ pub(super) fn integers(dots: TileDots, x: &Activations, share: &mut Share<'_>) {
             (dots.expand)(groups[0], a);
             (dots.expand)(groups[1], b);
             let planes = [&*a, &*b];
-            let (pos, [first, second]) = pairs([first, second], |p, sums| {
+            let (eights, sums) = match dots.pair_eight {
+                Some(dot) => pairs([first, second], |p, sums| {
+                    dot(groups, planes, &std::array::from_fn(|i| of(p + i)), sums);
+                }),
+                None => (0, [first, second]),
+            };
+            let (fours, [first, second]) = pairs(sums, |p, sums| {
+                let p = eights + p;
                 let x = [of(p), of(p + 1), of(p + 2), of(p + 3)];
                 (dots.pair)(groups, planes, &x, sums);
             });
+            let pos = eights + fours;
             one_tile(0, pos, first);
             one_tile(1, pos, second);
         });
@@ -273,9 +281,17 @@ pub(super) fn floats(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) 
             }
             let values = values.each_ref().map(|values| &values[..n_cols]);
             let of = |pos: usize| &x.position(meeting.first + pos)[meeting.columns.clone()];
-            let (pos, [first, second]) = pairs([first, second], |p, sums| {
+            let (eights, sums) = match dots.pair_eight {
+                Some(dot) => pairs([first, second], |p, sums| {
+                    dot(values, std::array::from_fn(|i| of(p + i)), sums);
+                }),
+                None => (0, [first, second]),
+            };
+            let (fours, [first, second]) = pairs(sums, |p, sums| {
+                let p = eights + p;
                 (dots.pair)(values, [of(p), of(p + 1), of(p + 2), of(p + 3)], sums);
             });
+            let pos = eights + fours;
             let one_tile = |values: &[[f32; TILE_ROWS]], sums: &mut [Sums]| {
                 by_positions(
                     pos,

@@ -16,12 +16,12 @@ mod asymmetric;
 mod decode;
 mod float;
 mod read;
-mod registers;
+pub(super) mod registers;
 mod tile_decode;
 mod tile_floats;
 mod tile_one;
-mod tile_weights;
-mod tiles;
+pub(super) mod tile_weights;
+pub(super) mod tiles;
 mod unpack;
 mod values;
 
@@ -54,7 +54,7 @@ macro_rules! recompiled {
     }};
 }
 
-static KERNELS: Kernels = Kernels {
+pub(super) static KERNELS: Kernels = Kernels {
     isa: Isa::Avx2,
     decode: decode::decode,
     dot: float::dot,

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 /// 32 bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn load_u8(bytes: &[u8; 32]) -> __m256i {
+pub(in crate::arch) fn load_u8(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: the array has 32 bytes; the load needs no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
@@ -26,7 +26,7 @@ pub(super) fn store_u8(bytes: &mut [u8; 32], from: __m256i) {
 /// 16 bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn load_half(bytes: &[u8; 16]) -> __m128i {
+pub(in crate::arch) fn load_half(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: the array has 16 bytes; the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
@@ -34,7 +34,7 @@ pub(super) fn load_half(bytes: &[u8; 16]) -> __m128i {
 /// 8 floats.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn load_f32(values: &[f32; 8]) -> __m256 {
+pub(in crate::arch) fn load_f32(values: &[f32; 8]) -> __m256 {
     // SAFETY: the array has 32 bytes; the load needs no alignment.
     unsafe { _mm256_loadu_ps(values.as_ptr()) }
 }
@@ -42,14 +42,14 @@ pub(super) fn load_f32(values: &[f32; 8]) -> __m256 {
 /// Stores 8 floats.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn store_f32(values: &mut [f32; 8], from: __m256) {
+pub(in crate::arch) fn store_f32(values: &mut [f32; 8], from: __m256) {
     // SAFETY: the array has 32 bytes; the store needs no alignment.
     unsafe { _mm256_storeu_ps(values.as_mut_ptr(), from) }
 }
 
 /// The `LEN` bytes of `block` from `at`; both are constants at every call, so the check folds.
 #[inline(always)]
-pub(super) fn part<const LEN: usize>(block: &[u8], at: usize) -> &[u8; LEN] {
+pub(in crate::arch) fn part<const LEN: usize>(block: &[u8], at: usize) -> &[u8; LEN] {
     block[at..]
         .first_chunk()
         .expect("the part lies inside the block")
@@ -79,7 +79,7 @@ pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
     unused_unsafe,
     reason = "the intrinsic is safe in newer standard libraries only"
 )]
-pub(super) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
+pub(in crate::arch) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
     const LINE: usize = 64;
     for at in (0..size_of_val(block)).step_by(LINE) {
         let at = block.as_ptr().cast::<i8>().wrapping_add(AHEAD + at);
@@ -89,10 +89,10 @@ pub(super) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
 }
 
 /// Far enough for the latency of memory at the speed of one core.
-pub(super) const NEAR: usize = 1536;
+pub(in crate::arch) const NEAR: usize = 1536;
 
 /// As [`NEAR`] for blocks of 256, which are asked for in portions.
-pub(super) const FAR: usize = 3072;
+pub(in crate::arch) const FAR: usize = 3072;
 
 /// Lanes `l` and `l + 4` added.
 #[target_feature(enable = "avx2")]

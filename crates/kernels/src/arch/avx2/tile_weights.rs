@@ -81,7 +81,7 @@ pub(super) fn lookup(table: &[u8; 16], nibbles: __m256i) -> __m256i {
 }
 
 /// `MXFP4_DOUBLED`, 16 higher: no entry is negative.
-pub(super) const MXFP4_RAISED: [u8; 16] = {
+pub(in crate::arch) const MXFP4_RAISED: [u8; 16] = {
     let mut table = [0; 16];
     let mut i = 0;
     while i < 16 {
@@ -92,7 +92,7 @@ pub(super) const MXFP4_RAISED: [u8; 16] = {
 };
 
 /// The bytes of `IQ4_VALUES`.
-pub(super) const IQ4_BYTES: [u8; 16] = {
+pub(in crate::arch) const IQ4_BYTES: [u8; 16] = {
     let mut table = [0; 16];
     let mut i = 0;
     while i < 16 {
@@ -105,7 +105,7 @@ pub(super) const IQ4_BYTES: [u8; 16] = {
 /// Half of the power of two that each scale byte of MXFP4 names.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn e8m0_halves(bytes: &[u8; 8]) -> __m256 {
+pub(in crate::arch) fn e8m0_halves(bytes: &[u8; 8]) -> __m256 {
     let e = widen_u8(bytes);
     let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
     let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
@@ -116,7 +116,7 @@ pub(super) fn e8m0_halves(bytes: &[u8; 8]) -> __m256 {
 /// The scales and minima of the eight sub-blocks of Q4_K and Q5_K, eight rows each.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn scales_and_mins(packed: &[u8; 96]) -> ([[u8; 8]; 8], [[u8; 8]; 8]) {
+pub(in crate::arch) fn scales_and_mins(packed: &[u8; 96]) -> ([[u8; 8]; 8], [[u8; 8]; 8]) {
     let (a, b, c) = (
         load_u8(part(packed, 0)),
         load_u8(part(packed, 32)),

@@ -30,16 +30,16 @@ use crate::arch::Plane;
 
 /// One position, cut to the blocks of a row.
 #[derive(Clone, Copy)]
-struct Cut<'a> {
-    quants: &'a [[i8; 32]],
-    scales: &'a [f32],
-    sums: &'a [i32],
-    halves: &'a [[i16; 2]],
-    scaled_sums: &'a [f32],
+pub(in crate::arch) struct Cut<'a> {
+    pub(in crate::arch) quants: &'a [[i8; 32]],
+    pub(in crate::arch) scales: &'a [f32],
+    pub(in crate::arch) sums: &'a [i32],
+    pub(in crate::arch) halves: &'a [[i16; 2]],
+    pub(in crate::arch) scaled_sums: &'a [f32],
 }
 
 #[inline(always)]
-fn cut<'a, const N: usize>(x: &[Blocks<'a>; N], n: usize) -> [Cut<'a>; N] {
+pub(in crate::arch) fn cut<'a, const N: usize>(x: &[Blocks<'a>; N], n: usize) -> [Cut<'a>; N] {
     let one = |x: &Blocks<'a>| Cut {
         quants: &x.quants.as_chunks().0[..n],
         scales: &x.scales[..n],
@@ -140,7 +140,9 @@ fn signed<const T: usize, const N: usize>(
 
 /// The whole groups of each tile.
 #[inline(always)]
-pub(super) fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [&[[u8; GROUP]]; T] {
+pub(in crate::arch) fn groups<const GROUP: usize, const T: usize>(
+    tiles: [&[u8]; T],
+) -> [&[[u8; GROUP]]; T] {
     let mut out = [tiles[0].as_chunks::<GROUP>().0; T];
     for t in 1..T {
         out[t] = &tiles[t].as_chunks::<GROUP>().0[..out[0].len()];
@@ -150,7 +152,7 @@ pub(super) fn groups<const GROUP: usize, const T: usize>(tiles: [&[u8]; T]) -> [
 
 /// Group `b` of each tile.
 #[inline(always)]
-pub(super) fn group_at<'a, const GROUP: usize, const T: usize>(
+pub(in crate::arch) fn group_at<'a, const GROUP: usize, const T: usize>(
     tiles: &[&'a [[u8; GROUP]]; T],
     b: usize,
 ) -> [&'a [u8; GROUP]; T] {
@@ -163,7 +165,10 @@ pub(super) fn group_at<'a, const GROUP: usize, const T: usize>(
 
 /// Block `at` of each position.
 #[inline(always)]
-fn quants<'a, const N: usize>(x: &[Cut<'a>; N], at: usize) -> [&'a [i8; 32]; N] {
+pub(in crate::arch) fn quants<'a, const N: usize>(
+    x: &[Cut<'a>; N],
+    at: usize,
+) -> [&'a [i8; 32]; N] {
     let mut out = [&x[0].quants[at]; N];
     for p in 1..N {
         out[p] = &x[p].quants[at];

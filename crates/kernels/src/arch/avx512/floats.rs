@@ -1,0 +1,177 @@
+//! Float dots over pairs of tiles, decoded or stored as plain values; the scalar functions of the same names say in which order.
+
+#![expect(
+    unsafe_code,
+    reason = "calls functions that are compiled for CPU features checked at run time"
+)]
+
+use std::arch::x86_64::*;
+
+use super::registers::{both_f32, both_halves, both_integers};
+use super::tiles::{load, store};
+use crate::arch::avx2::registers::{load_u8, prefetch};
+use crate::arch::scalar::tiles::{self as portable, CHAIN};
+use crate::format::Format;
+
+/// How far ahead stored values are asked for, as in the AVX2 table.
+const AHEAD: usize = 4096;
+
+/// Adds to `out` the products of `inputs` rows of eight weights with `N` positions, [`CHAIN`] inputs per chain; `x[p]` has as many
+/// values.
+pub(super) fn floats<const N: usize>(
+    weights: [&[[f32; 8]]; 2],
+    x: [&[f32]; N],
+    out: [&mut [[f32; 8]; N]; 2],
+) {
+    #[target_feature(enable = "avx512f,avx512vl")]
+    fn kernel<const N: usize>(
+        weights: [&[[f32; 8]]; 2],
+        x: [&[f32]; N],
+        out: [&mut [[f32; 8]; N]; 2],
+    ) {
+        all_chains::<0, N, _>(weights, |w| both_f32(w), x, out);
+    }
+    // SAFETY: reachable only through the table that `super::kernels` guards.
+    unsafe { kernel(weights, x, out) }
+}
+
+/// Dots of whole tiles of plain values.
+pub(super) fn plain_dots<const N: usize>(
+    format: Format,
+    tiles: [&[u8]; 2],
+    x: [&[f32]; N],
+    out: [&mut [[f32; 8]; N]; 2],
+) {
+    #[target_feature(enable = "avx512f,avx512vl")]
+    fn kernel<const N: usize>(
+        format: Format,
+        tiles: [&[u8]; 2],
+        x: [&[f32]; N],
+        out: [&mut [[f32; 8]; N]; 2],
+    ) {
+        let [a, b] = tiles;
+        match format {
+            Format::F32 => all_chains::<AHEAD, N, _>(
+                [a.as_chunks::<32>().0, b.as_chunks::<32>().0],
+                |[a, b]| _mm512_castsi512_ps(both_integers(load_u8(a), load_u8(b))),
+                x,
+                out,
+            ),
+            Format::F16 => all_chains::<AHEAD, N, _>(
+                [a.as_chunks::<16>().0, b.as_chunks::<16>().0],
+                |w| _mm512_cvtph_ps(both_halves(w)),
+                x,
+                out,
+            ),
+            Format::Bf16 => all_chains::<AHEAD, N, _>(
+                [a.as_chunks::<16>().0, b.as_chunks::<16>().0],
+                |w| {
+                    let bits = _mm512_cvtepu16_epi32(both_halves(w));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+                },
+                x,
+                out,
+            ),
+            Format::Q4_0
+            | Format::Q4_1
+            | Format::Q5_0
+            | Format::Q5_1
+            | Format::Q8_0
+            | Format::Q2K
+            | Format::Q3K
+            | Format::Q4K
+            | Format::Q5K
+            | Format::Q6K
+            | Format::Iq4Nl
+            | Format::Iq4Xs
+            | Format::Mxfp4 => portable::plain_dots(format, tiles, x, out),
+        }
+    }
+    // SAFETY: reachable only through the table that `super::kernels` guards.
+    unsafe { kernel(format, tiles, x, out) }
+}
+
+/// All columns: as many chains at a time as make eight sums, so that none waits for itself, and four where the weights come from
+/// memory, which gives less than they take.
+#[target_feature(enable = "avx512f,avx512vl")]
+#[inline]
+fn all_chains<const AHEAD: usize, const N: usize, W>(
+    weights: [&[W]; 2],
+    load: impl Fn([&W; 2]) -> __m512 + Copy,
+    x: [&[f32]; N],
+    out: [&mut [[f32; 8]; N]; 2],
+) {
+    let mut acc = self::load(&out);
+    let at = match N {
+        1 if AHEAD > 0 => chains::<4, AHEAD, N, W>(weights, load, x, 0, &mut acc),
+        1 => chains::<8, AHEAD, N, W>(weights, load, x, 0, &mut acc),
+        2 => chains::<4, AHEAD, N, W>(weights, load, x, 0, &mut acc),
+        4 => chains::<2, AHEAD, N, W>(weights, load, x, 0, &mut acc),
+        _ => 0,
+    };
+    let at = chains::<1, AHEAD, N, W>(weights, load, x, at, &mut acc);
+    let n = weights[0].len();
+    if at < n {
+        let mut sums = [_mm512_setzero_ps(); N];
+        for i in at..n {
+            let w = load([&weights[0][i], &weights[1][i]]);
+            for p in 0..N {
+                sums[p] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[p][i]), sums[p]);
+            }
+        }
+        add(&sums, &mut acc);
+    }
+    store(&acc, out);
+}
+
+/// Chains of every position from `at` on, `C` at a time; returns where they end.
+#[target_feature(enable = "avx512f,avx512vl")]
+#[inline]
+fn chains<const C: usize, const AHEAD: usize, const N: usize, W>(
+    weights: [&[W]; 2],
+    load: impl Fn([&W; 2]) -> __m512,
+    x: [&[f32]; N],
+    mut at: usize,
+    acc: &mut [__m512; N],
+) -> usize {
+    while at + CHAIN * C <= weights[0].len() {
+        let mut sums = [[_mm512_setzero_ps(); N]; C];
+        let rows: [[&[W; CHAIN]; 2]; C] =
+            std::array::from_fn(|c| std::array::from_fn(|t| cut(weights[t], at + CHAIN * c)));
+        let inputs: [[&[f32; CHAIN]; N]; C] =
+            std::array::from_fn(|c| std::array::from_fn(|p| cut(x[p], at + CHAIN * c)));
+        for i in 0..CHAIN {
+            if AHEAD > 0 {
+                prefetch::<AHEAD>(&weights[0][at + C * i..][..C]);
+                prefetch::<AHEAD>(&weights[1][at + C * i..][..C]);
+            }
+            for c in 0..C {
+                let w = load([&rows[c][0][i], &rows[c][1][i]]);
+                for p in 0..N {
+                    sums[c][p] = _mm512_fmadd_ps(w, _mm512_set1_ps(inputs[c][p][i]), sums[c][p]);
+                }
+            }
+        }
+        for sums in &sums {
+            add(sums, acc);
+        }
+        at += CHAIN * C;
+    }
+    at
+}
+
+/// The chain that begins at `at`.
+#[inline(always)]
+fn cut<X>(values: &[X], at: usize) -> &[X; CHAIN] {
+    values[at..]
+        .first_chunk()
+        .expect("the chain lies inside the row")
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn add<const N: usize>(sums: &[__m512; N], acc: &mut [__m512; N]) {
+    for p in 0..N {
+        acc[p] = _mm512_add_ps(acc[p], sums[p]);
+    }
+}
