@@ -72,7 +72,8 @@ pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
 }
 
 /// Asks for the weights `AHEAD` bytes after `block`, as many as the block has: what follows it in memory comes next, and the
-/// hardware's own prefetching stops at the end of a page and loses its way in blocks of several streams.
+/// hardware's own prefetching stops at the end of a page and loses its way in blocks of several streams. They come as far as the
+/// second-level cache, which may have more lines under way than the first.
 #[target_feature(enable = "avx2")]
 #[inline]
 #[allow(
@@ -84,15 +85,15 @@ pub(in crate::arch) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
     for at in (0..size_of_val(block)).step_by(LINE) {
         let at = block.as_ptr().cast::<i8>().wrapping_add(AHEAD + at);
         // SAFETY: a prefetch reads nothing, so the address may lie outside the matrix.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) }
     }
 }
 
 /// Far enough for the latency of memory at the speed of one core.
 pub(in crate::arch) const NEAR: usize = 1536;
 
-/// As [`NEAR`] for blocks of 256, which are asked for in portions.
-pub(in crate::arch) const FAR: usize = 3072;
+/// As [`NEAR`] for Q6_K, whose groups are read in four places at once.
+pub(in crate::arch) const FAR: usize = 6144;
 
 /// Lanes `l` and `l + 4` added.
 #[target_feature(enable = "avx2")]

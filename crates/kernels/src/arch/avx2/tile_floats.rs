@@ -11,9 +11,9 @@ use super::registers::{load_f32, load_half, load_u8, prefetch, store_f32};
 use crate::arch::scalar::tiles::{self as portable, CHAIN};
 use crate::format::Format;
 
-/// How far ahead stored values are asked for: four chains of F16 have so many bytes, so that the beginning of each has come when
+/// How far ahead stored values are asked for: four chains of F32 have so many bytes, so that the beginning of each has come when
 /// all four begin.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8192;
 
 /// Adds to `out` the products of `inputs` rows of eight weights with `N` positions, [`CHAIN`] inputs per chain; `x[p]` has as many
 /// values.

@@ -13,7 +13,7 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{FAR, load_f32, load_half, load_u8, part, prefetch, store_f32};
+use super::registers::{FAR, NEAR, load_f32, load_half, load_u8, part, prefetch, store_f32};
 use super::tile_weights::{four, halves, nibbles, scales_and_mins, vector};
 use super::tiles::{group_at, groups};
 use crate::activations::Blocks;
@@ -112,7 +112,7 @@ fn pair<const GROUP: usize, const FIVE: bool, const RUN: usize>(
     [mut products, mut minima]: [__m256; 2],
 ) -> [__m256; 2] {
     let (scales, mins) = (part(scales, 16 * pair), part(mins, 16 * pair));
-    prefetch::<FAR>(&group[GROUP / 4 * pair..][..GROUP / 4]);
+    prefetch::<NEAR>(&group[GROUP / 4 * pair..][..GROUP / 4]);
     let shift = _mm256_set1_epi32(2 * pair as i32);
     let weights = |c: usize| {
         let v = vector(group, GROUP - 1024 + 256 * pair + 32 * c);

@@ -14,7 +14,7 @@ use crate::arch::scalar::tiles::{self as portable, CHAIN};
 use crate::format::Format;
 
 /// How far ahead stored values are asked for, as in the AVX2 table.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8192;
 
 /// Adds to `out` the products of `inputs` rows of eight weights with `N` positions, [`CHAIN`] inputs per chain; `x[p]` has as many
 /// values.

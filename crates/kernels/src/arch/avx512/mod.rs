@@ -58,7 +58,6 @@ static KERNELS: Kernels = {
             ..one.floats
         },
         plain: PlainDots {
-            abreast: floats::plain_dots,
             abreast_two: floats::plain_dots,
             abreast_four: floats::plain_dots,
             ..one.plain

@@ -143,10 +143,10 @@ fn per_32<
 /// Asks for what `group` will be followed by, a quarter at a time.
 #[target_feature(enable = "avx512f,avx512vl")]
 #[inline]
-fn prefetch_quarter<const GROUP: usize>(group: [&[u8; GROUP]; 2], quarter: usize) {
+fn prefetch_quarter<const AHEAD: usize, const GROUP: usize>(group: [&[u8; GROUP]; 2], quarter: usize) {
     let len = GROUP / 4;
-    prefetch::<FAR>(&group[0][len * quarter..][..len]);
-    prefetch::<FAR>(&group[1][len * quarter..][..len]);
+    prefetch::<AHEAD>(&group[0][len * quarter..][..len]);
+    prefetch::<AHEAD>(&group[1][len * quarter..][..len]);
 }
 
 /// Sub-blocks from `first` on of each position.
@@ -162,26 +162,14 @@ fn blocks<'a, const S: usize, const N: usize>(
     out
 }
 
-/// Vectors `c` of sub-blocks from `first` on, as they were expanded.
-#[target_feature(enable = "avx512f,avx512vl")]
-#[inline]
-fn expanded_blocks<const S: usize>(planes: [&[Plane]; 2], first: usize, c: usize) -> [__m512i; S] {
-    let mut out = [expanded(planes, first, c); S];
-    for s in 1..S {
-        out[s] = expanded(planes, first + s, c);
-    }
-    out
-}
-
 /// Dots over blocks of 256 with 6-bit scales and minima per 32: `weights(groups, first, c)` are vectors `c` of `S` sub-blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: usize>(
     tiles: [&[u8]; 2],
-    planes: [&[Plane]; 2],
     x: &[Blocks<'_>; N],
     out: [&mut [[f32; 8]; N]; 2],
-    weights: impl Fn([&[u8; GROUP]; 2], usize, usize) -> [__m512i; S],
+    weights: impl Fn([&[u8; GROUP]; 2], usize, usize, usize) -> [__m512i; S],
 ) {
     let tiles = groups::<GROUP, 2>(tiles);
     let x = cut(x, tiles[0].len() * 8);
@@ -193,14 +181,11 @@ fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: us
         let mut products = [_mm512_setzero_ps(); N];
         for first in (0..8).step_by(S) {
             if !PLANES {
-                prefetch_quarter(group, first / 2);
+                prefetch_quarter::<NEAR, GROUP>(group, first / 2);
             }
             let mut sums = [[_mm512_setzero_si512(); N]; S];
             let at = b * 8 + first;
-            add_products(&mut sums, &blocks(&x, at), 0..8, |c| match PLANES {
-                true => expanded_blocks(planes, at, c),
-                false => weights(group, first, c),
-            });
+            add_products(&mut sums, &blocks(&x, at), 0..8, |c| weights(group, b, first, c));
             for s in 0..S {
                 let factor = widen_u8([&scales[first + s], &more_scales[first + s]]);
                 for p in 0..N {
@@ -233,10 +218,9 @@ fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: us
 #[inline]
 fn q6_k_dots<const S: usize, const PLANES: bool, const N: usize>(
     tiles: [&[u8]; 2],
-    planes: [&[Plane]; 2],
     x: &[Blocks<'_>; N],
     out: [&mut [[f32; 8]; N]; 2],
-    weights: impl Fn([&[u8; 1680]; 2], usize, usize) -> [__m512i; S],
+    weights: impl Fn([&[u8; 1680]; 2], usize, usize, usize) -> [__m512i; S],
 ) {
     let tiles = groups::<1680, 2>(tiles);
     let x = cut(x, tiles[0].len() * 8);
@@ -247,14 +231,11 @@ fn q6_k_dots<const S: usize, const PLANES: bool, const N: usize>(
         let mut products = [_mm512_setzero_ps(); N];
         for first in (0..8).step_by(S) {
             if !PLANES {
-                prefetch_quarter(group, first / 2);
+                prefetch_quarter::<FAR, 1680>(group, first / 2);
             }
             let at = b * 8 + first;
             let blocks = blocks(&x, at);
-            let weights = |c| match PLANES {
-                true => expanded_blocks(planes, at, c),
-                false => weights(group, first, c),
-            };
+            let weights = |c| weights(group, b, first, c);
             let mut sums = [[[_mm512_setzero_si512(); N]; S]; 2];
             add_products(&mut sums[0], &blocks, 0..4, weights);
             add_products(&mut sums[1], &blocks, 4..8, weights);
@@ -337,12 +318,24 @@ table_functions! {
     mxfp4: |tiles, planes, x, out| per_32::<136, false, 4, false, PLANES, N>(
         tiles, planes, x, out, |g, c| lookup(&MXFP4_RAISED, nibbles_32(g, 8, c)), |g| powers(g, 0));
 
-    q4_k: |tiles, planes, x, out| with_mins::<1152, 2, PLANES, N>(
-        tiles, planes, x, out, |g, first, c| q4_k_two(g, first / 2, c));
+    q4_k: |tiles, planes, x, out| match PLANES {
+        true => with_mins::<1152, 1, PLANES, N>(
+            tiles, x, out, |_, b, first, c| [expanded(planes, 8 * b + first, c)]),
+        false => with_mins::<1152, 2, PLANES, N>(
+            tiles, x, out, |g, _, first, c| q4_k_two(g, first / 2, c)),
+    };
 
-    q5_k: |tiles, planes, x, out| with_mins::<1408, 2, PLANES, N>(
-        tiles, planes, x, out, |g, first, c| q5_k_two(g, first / 2, c));
+    q5_k: |tiles, planes, x, out| match PLANES {
+        true => with_mins::<1408, 1, PLANES, N>(
+            tiles, x, out, |_, b, first, c| [expanded(planes, 8 * b + first, c)]),
+        false => with_mins::<1408, 2, PLANES, N>(
+            tiles, x, out, |g, _, first, c| q5_k_two(g, first / 2, c)),
+    };
 
-    q6_k: |tiles, planes, x, out| q6_k_dots::<2, PLANES, N>(
-        tiles, planes, x, out, |g, first, c| q6_k_two(g, first / 2, c));
+    q6_k: |tiles, planes, x, out| match PLANES {
+        true => q6_k_dots::<1, PLANES, N>(
+            tiles, x, out, |_, b, first, c| [expanded(planes, 8 * b + first, c)]),
+        false => q6_k_dots::<2, PLANES, N>(
+            tiles, x, out, |g, _, first, c| q6_k_two(g, first / 2, c)),
+    };
 }
