@@ -1,7 +1,7 @@
 //! The two products of attention, over keys that are kept in tiles of eight and values that are kept in rows.
 //!
 //! A tile of keys is `[d_key, 8]`: lane `r` is key `8 t + r`, as lane `r` of a matrix's tile is a row.  Both are stored floats
-//! of any kind, decoded once for the queries that meet them.  The sums of a query depend on nothing but that query, in the
+//! of any kind, decoded once for many queries that meet them.  The sums of a query depend on nothing but that query, in the
 //! order that `arch/scalar` says, so it does not matter which queries are worked out together.  What is masked, and the
 //! softmax between the two, is the caller's.
 
@@ -9,17 +9,23 @@ use std::cell::RefCell;
 
 use crate::arch::Kernels;
 use crate::format::Format;
+use crate::linear::few::{meet_one_stored, meet_stored};
+use crate::linear::panels::{Sums, meet_decoded};
 use crate::tile::TILE_ROWS;
 
 /// Keys whose values meet all queries before the next ones do: few enough to stay in a first-level cache with their
 /// values.
 const BLOCK_KEYS: usize = 32;
 
-/// Decoded keys and values of one thread, kept between calls.
+/// Queries from which on keys and values are decoded ahead of them; for fewer, each group decodes them as it reads.
+const DECODED_MIN: usize = 8;
+
+/// Decoded keys and values and the scores of one thread, kept between calls.
 #[derive(Default)]
 struct Buffers {
     keys: Vec<[f32; TILE_ROWS]>,
     values: Vec<f32>,
+    sums: Vec<Sums>,
 }
 
 thread_local! {
@@ -27,6 +33,7 @@ thread_local! {
         RefCell::new(Buffers {
             keys: Vec::new(),
             values: Vec::new(),
+            sums: Vec::new(),
         })
     };
 }
@@ -68,67 +75,35 @@ impl Kernels {
                 && out.len() >= queries.len() * stride,
             "room for the scores"
         );
-        BUFFERS.with_borrow_mut(|Buffers { keys: panels, .. }| {
-            panels.resize(2 * d_key, [0.0; TILE_ROWS]);
-            for (tile, pair) in (0..).step_by(2).zip(keys.bytes.chunks(2 * tile_bytes)) {
-                let panels = &mut panels[..pair.len() / tile_bytes * d_key];
-                self.decode_tile(keys.format, pair, panels);
-                let (first, second) = panels.split_at(d_key);
-                let second = (!second.is_empty()).then_some(second);
-                let at = tile * TILE_ROWS;
-                self.scores_of_pair([Some(first), second], queries, &mut out[at..], stride);
-            }
-        });
-    }
-
-    /// The scores of one or two decoded tiles.
-    fn scores_of_pair(
-        &self,
-        tiles: [Option<&[[f32; TILE_ROWS]]>; 2],
-        queries: &[&[f32]],
-        out: &mut [f32],
-        stride: usize,
-    ) {
-        let dots = self.float_dots();
-        let mut put = |query: usize, tile: usize, sums: &[f32; TILE_ROWS]| {
-            out[query * stride + tile * TILE_ROWS..][..TILE_ROWS].copy_from_slice(sums);
-        };
-        let (fours, rest) = queries.as_chunks::<4>();
-        for (q, four) in (0..).step_by(4).zip(fours) {
-            let mut sums = [[[0.0; TILE_ROWS]; 4]; 2];
-            let [a, b] = &mut sums;
-            match tiles {
-                [Some(first), Some(second)] => (dots.pair)([first, second], *four, [a, b]),
-                [first, second] => {
-                    for (keys, sums) in [(first, a), (second, b)] {
-                        if let Some(keys) = keys {
-                            (dots.four)([keys], *four, [sums]);
-                        }
+        let n = queries.len();
+        let of = |q: usize| queries[q];
+        BUFFERS.with_borrow_mut(|Buffers { keys: panels, sums, .. }| {
+            for (first, pair) in (0..)
+                .step_by(2 * TILE_ROWS)
+                .zip(keys.bytes.chunks(2 * tile_bytes))
+            {
+                let n_tiles = pair.len() / tile_bytes;
+                sums.clear();
+                sums.resize(n_tiles * n, [0.0; TILE_ROWS]);
+                let (a, b) = sums.split_at_mut(n);
+                let (tile, second) = pair.split_at(tile_bytes);
+                if n >= DECODED_MIN {
+                    panels.resize(2 * d_key, [0.0; TILE_ROWS]);
+                    self.decode_tile(keys.format, pair, &mut panels[..n_tiles * d_key]);
+                    let (one, two) = panels.split_at(d_key);
+                    meet_decoded(self.float_dots(), [one, two], of, [a, b]);
+                } else if second.is_empty() {
+                    meet_one_stored(self.plain, keys.format, tile, of, a);
+                } else {
+                    meet_stored(self.plain, keys.format, [tile, second], of, [a, b]);
+                }
+                for (first, sums) in (first..).step_by(TILE_ROWS).zip(sums.chunks_exact(n)) {
+                    for (scores, sums) in out.chunks_mut(stride).zip(sums) {
+                        scores[first..][..TILE_ROWS].copy_from_slice(sums);
                     }
                 }
             }
-            for (tile, sums) in (0..tiles.iter().flatten().count()).zip(&sums) {
-                for (q, sums) in (q..).zip(sums) {
-                    put(q, tile, sums);
-                }
-            }
-        }
-        for (tile, keys) in tiles.iter().flatten().enumerate() {
-            let mut q = fours.len() * 4;
-            let (twos, one) = rest.as_chunks::<2>();
-            for two in twos {
-                let mut sums = [[0.0; TILE_ROWS]; 2];
-                (dots.two)([keys], *two, [&mut sums]);
-                put(q, tile, &sums[0]);
-                put(q + 1, tile, &sums[1]);
-                q += 2;
-            }
-            for query in one {
-                let mut sums = [[0.0; TILE_ROWS]];
-                (dots.one)([keys], [query], [&mut sums]);
-                put(q, tile, &sums[0]);
-            }
-        }
+        });
     }
 
     /// `out[q, d] = sum_j weight[q, j] * value[j, d]`: `weights` is `[n_queries, stride]` with a weight for each key first, `out`
@@ -149,32 +124,63 @@ impl Kernels {
             "a weight for every key"
         );
         out.fill(0.0);
-        BUFFERS.with_borrow_mut(
-            |Buffers {
-                 values: decoded, ..
-             }| {
-                decoded.resize(BLOCK_KEYS * d_value, 0.0);
-                for (first, bytes) in (0..)
-                    .step_by(BLOCK_KEYS)
-                    .zip(values.bytes.chunks(BLOCK_KEYS * row_bytes))
-                {
-                    let n = bytes.len() / row_bytes;
-                    let decoded = &mut decoded[..n * d_value];
-                    self.decode(values.format, bytes, decoded);
-                    let of = |q: usize| &weights[q * stride + first..][..n];
-                    let mut q = 0;
-                    let mut fours = out.chunks_exact_mut(4 * d_value);
-                    for four in &mut fours {
-                        let weights = [of(q), of(q + 1), of(q + 2), of(q + 3)];
-                        (self.weigh_four)(decoded, d_value, weights, four);
-                        q += 4;
-                    }
-                    for one in fours.into_remainder().chunks_exact_mut(d_value) {
-                        (self.weigh_one)(decoded, d_value, [of(q)], one);
-                        q += 1;
-                    }
+        let (stored, decoded) = (self.weigh_stored, self.weigh);
+        BUFFERS.with_borrow_mut(|Buffers { values: panel, .. }| {
+            for (first, bytes) in (0..)
+                .step_by(BLOCK_KEYS)
+                .zip(values.bytes.chunks(BLOCK_KEYS * row_bytes))
+            {
+                let n = bytes.len() / row_bytes;
+                let of = |q: usize| &weights[q * stride + first..][..n];
+                let four = |q: usize| [of(q), of(q + 1), of(q + 2), of(q + 3)];
+                if n_queries < DECODED_MIN {
+                    by_queries(
+                        d_value,
+                        out,
+                        |q, out| (stored.four)(values.format, bytes, d_value, four(q), out),
+                        |q, out| {
+                            (stored.two)(values.format, bytes, d_value, [of(q), of(q + 1)], out);
+                        },
+                        |q, out| (stored.one)(values.format, bytes, d_value, [of(q)], out),
+                    );
+                    continue;
                 }
-            },
-        );
+                panel.resize(BLOCK_KEYS * d_value, 0.0);
+                let rows = &mut panel[..n * d_value];
+                self.decode(values.format, bytes, rows);
+                by_queries(
+                    d_value,
+                    out,
+                    |q, out| (decoded.four)(rows, d_value, four(q), out),
+                    |q, out| (decoded.two)(rows, d_value, [of(q), of(q + 1)], out),
+                    |q, out| (decoded.one)(rows, d_value, [of(q)], out),
+                );
+            }
+        });
+    }
+}
+
+/// Calls the functions for four, two and one of the queries whose sums are the rows of `out`, until all have been seen.
+fn by_queries(
+    width: usize,
+    out: &mut [f32],
+    mut four: impl FnMut(usize, &mut [f32]),
+    mut two: impl FnMut(usize, &mut [f32]),
+    mut one: impl FnMut(usize, &mut [f32]),
+) {
+    let mut q = 0;
+    let mut fours = out.chunks_exact_mut(4 * width);
+    for out in &mut fours {
+        four(q, out);
+        q += 4;
+    }
+    let mut twos = fours.into_remainder().chunks_exact_mut(2 * width);
+    for out in &mut twos {
+        two(q, out);
+        q += 2;
+    }
+    for out in twos.into_remainder().chunks_exact_mut(width) {
+        one(q, out);
+        q += 1;
     }
 }

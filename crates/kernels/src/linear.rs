@@ -5,8 +5,8 @@
 //! says.  The sum of a row and a position is computed by one thread in one fixed order, so neither the split nor the number of
 //! positions can change a bit of it.
 
-mod few;
-mod panels;
+pub(crate) mod few;
+pub(crate) mod panels;
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -79,6 +79,25 @@ type FloatDot<const T: usize, const N: usize> =
 /// Adds rows, each times its weight for each of `N` queries: the rows, their width, the weights, the sums.
 type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
 
+/// As [`Weigh`] for rows of stored floats.
+type WeighStored<const N: usize> = fn(Format, &[u8], usize, [&[f32]; N], &mut [f32]);
+
+/// [`Weigh`] for one, two and four queries.
+#[derive(Clone, Copy)]
+pub(crate) struct Weighs {
+    pub(crate) one: Weigh<1>,
+    pub(crate) two: Weigh<2>,
+    pub(crate) four: Weigh<4>,
+}
+
+/// [`WeighStored`] for one, two and four queries.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredWeighs {
+    pub(crate) one: WeighStored<1>,
+    pub(crate) two: WeighStored<2>,
+    pub(crate) four: WeighStored<4>,
+}
+
 /// Tiles that a few positions meet abreast, from as many places of a share: the hardware's prefetching follows each place for
 /// itself, and so more of memory is under way than from one.
 pub(crate) const ABREAST: usize = 2;
@@ -216,8 +235,8 @@ pub struct Kernels {
     floats: FloatDots,
     pub(crate) plain: PlainDots,
     pub(crate) read: Read,
-    pub(crate) weigh_one: Weigh<1>,
-    pub(crate) weigh_four: Weigh<4>,
+    pub(crate) weigh: Weighs,
+    pub(crate) weigh_stored: StoredWeighs,
 }
 
 impl Kernels {

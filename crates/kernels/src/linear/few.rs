@@ -7,6 +7,7 @@ use super::panels::{Sums, by_positions, pairs_by_positions};
 use super::{BLOCKS_MIN, Share};
 use crate::activations::Activations;
 use crate::arch::{ABREAST, AsymmetricDots, PlainDots, TileDots};
+use crate::format::Format;
 use crate::tile::TILE_ROWS;
 
 /// Every tile with all `n_pos` positions: those of [`ABREAST`] places together, then the rest.
@@ -91,26 +92,45 @@ pub(super) fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Shar
 pub(super) fn plain(dots: PlainDots, x: &Activations, share: &mut Share<'_>) {
     let format = share.weight.format();
     let of = |p: usize| x.position(p);
-    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
     by_places(
         share,
         x.n_pos(),
-        |tiles, sums| {
-            pairs_by_positions(
-                sums,
-                |p, sums| (dots.abreast_four)(format, tiles, four(p), sums),
-                |p, sums| (dots.abreast_two)(format, tiles, [of(p), of(p + 1)], sums),
-                |p, sums| (dots.abreast)(format, tiles, [of(p)], sums),
-            );
-        },
-        |tile, sums| {
-            by_positions(
-                0,
-                sums,
-                |p, sums| (dots.four)(format, [tile], four(p), [sums]),
-                |p, sums| (dots.two)(format, [tile], [of(p), of(p + 1)], [sums]),
-                |p, sums| (dots.one)(format, [tile], [of(p)], [sums]),
-            );
-        },
+        |tiles, sums| meet_stored(dots, format, tiles, of, sums),
+        |tile, sums| meet_one_stored(dots, format, tile, of, sums),
+    );
+}
+
+/// Values of two tiles, as they are stored, with the positions that `of` names.
+pub(crate) fn meet_stored<'a>(
+    dots: PlainDots,
+    format: Format,
+    tiles: [&[u8]; ABREAST],
+    of: impl Fn(usize) -> &'a [f32],
+    sums: [&mut [Sums]; ABREAST],
+) {
+    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
+    pairs_by_positions(
+        sums,
+        |p, sums| (dots.abreast_four)(format, tiles, four(p), sums),
+        |p, sums| (dots.abreast_two)(format, tiles, [of(p), of(p + 1)], sums),
+        |p, sums| (dots.abreast)(format, tiles, [of(p)], sums),
+    );
+}
+
+/// As [`meet_stored`] of one tile.
+pub(crate) fn meet_one_stored<'a>(
+    dots: PlainDots,
+    format: Format,
+    tile: &[u8],
+    of: impl Fn(usize) -> &'a [f32],
+    sums: &mut [Sums],
+) {
+    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
+    by_positions(
+        0,
+        sums,
+        |p, sums| (dots.four)(format, [tile], four(p), [sums]),
+        |p, sums| (dots.two)(format, [tile], [of(p), of(p + 1)], [sums]),
+        |p, sums| (dots.one)(format, [tile], [of(p)], [sums]),
     );
 }

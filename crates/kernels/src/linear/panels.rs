@@ -33,7 +33,7 @@ const FLOAT_PANEL: usize = 512;
 const INTEGER_PANEL: usize = 2048;
 
 /// Eight sums: one per row of a tile.
-pub(super) type Sums = [f32; TILE_ROWS];
+pub(crate) type Sums = [f32; TILE_ROWS];
 
 /// How many positions, tiles, tiles abreast and columns go together.
 #[derive(Clone, Copy)]
@@ -119,7 +119,7 @@ fn in_panels(
 }
 
 /// Calls the functions for four, two and one positions until all from `pos` on have been seen.
-pub(super) fn by_positions(
+pub(crate) fn by_positions(
     mut pos: usize,
     sums: &mut [Sums],
     mut four: impl FnMut(usize, &mut [Sums; 4]),
@@ -159,7 +159,7 @@ fn pairs<const N: usize>(
 }
 
 /// As [`by_positions`] for two tiles.
-pub(super) fn pairs_by_positions(
+pub(crate) fn pairs_by_positions(
     sums: [&mut [Sums]; 2],
     four: impl FnMut(usize, [&mut [Sums; 4]; 2]),
     mut two: impl FnMut(usize, [&mut [Sums; 2]; 2]),
@@ -281,31 +281,37 @@ pub(super) fn floats(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) 
             }
             let values = values.each_ref().map(|values| &values[..n_cols]);
             let of = |pos: usize| &x.position(meeting.first + pos)[meeting.columns.clone()];
-            let (eights, sums) = match dots.pair_eight {
-                Some(dot) => pairs([first, second], |p, sums| {
-                    dot(values, std::array::from_fn(|i| of(p + i)), sums);
-                }),
-                None => (0, [first, second]),
-            };
-            let (fours, [first, second]) = pairs(sums, |p, sums| {
-                let p = eights + p;
-                (dots.pair)(values, [of(p), of(p + 1), of(p + 2), of(p + 3)], sums);
-            });
-            let pos = eights + fours;
-            let one_tile = |values: &[[f32; TILE_ROWS]], sums: &mut [Sums]| {
-                by_positions(
-                    pos,
-                    sums,
-                    |p, sums| {
-                        let x = [of(p), of(p + 1), of(p + 2), of(p + 3)];
-                        (dots.four)([values], x, [sums]);
-                    },
-                    |p, sums| (dots.two)([values], [of(p), of(p + 1)], [sums]),
-                    |p, sums| (dots.one)([values], [of(p)], [sums]),
-                );
-            };
-            one_tile(values[0], first);
-            one_tile(values[1], second);
+            meet_decoded(dots, values, of, [first, second]);
         });
     });
+}
+
+/// Decoded weights of two tiles with the positions that `of` names; of one where there are no sums of a second.
+pub(crate) fn meet_decoded<'a>(
+    dots: FloatDots,
+    values: [&[[f32; TILE_ROWS]]; 2],
+    of: impl Fn(usize) -> &'a [f32],
+    sums: [&mut [Sums]; 2],
+) {
+    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
+    let (eights, sums) = match dots.pair_eight {
+        Some(dot) => pairs(sums, |p, sums| {
+            dot(values, std::array::from_fn(|i| of(p + i)), sums);
+        }),
+        None => (0, sums),
+    };
+    let (fours, [first, second]) = pairs(sums, |p, sums| {
+        (dots.pair)(values, four(eights + p), sums);
+    });
+    let one_tile = |values: &[[f32; TILE_ROWS]], sums: &mut [Sums]| {
+        by_positions(
+            eights + fours,
+            sums,
+            |p, sums| (dots.four)([values], four(p), [sums]),
+            |p, sums| (dots.two)([values], [of(p), of(p + 1)], [sums]),
+            |p, sums| (dots.one)([values], [of(p)], [sums]),
+        );
+    };
+    one_tile(values[0], first);
+    one_tile(values[1], second);
 }

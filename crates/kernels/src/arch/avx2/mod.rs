@@ -26,7 +26,10 @@ mod unpack;
 mod values;
 
 use super::scalar::{float as portable, quantize};
-use super::{AsymmetricDots, Isa, Kernels, PlainDots, by_positions, integer_table, tile_dots};
+use super::{
+    AsymmetricDots, Isa, Kernels, PlainDots, StoredWeighs, Weighs, by_positions, integer_table,
+    tile_dots,
+};
 use crate::activations::{AsymmetricMut, QuantizedMut};
 
 /// The table, if this CPU has the features.
@@ -93,6 +96,14 @@ pub(super) static KERNELS: Kernels = Kernels {
         abreast_four: tile_floats::plain_dots,
     },
     read: read::add_up,
-    weigh_one: values::weigh,
-    weigh_four: values::weigh,
+    weigh: Weighs {
+        one: values::weigh,
+        two: values::weigh,
+        four: values::weigh,
+    },
+    weigh_stored: StoredWeighs {
+        one: values::weigh_stored,
+        two: values::weigh_stored,
+        four: values::weigh_stored,
+    },
 };

@@ -66,7 +66,7 @@ pub(super) fn part_f32(values: &[f32], at: usize) -> &[f32; 8] {
 /// The f16 at byte `at` of a block.
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
-pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
+pub(in crate::arch) fn f16_at(block: &[u8], at: usize) -> f32 {
     let bits = u16::from_le_bytes(*part(block, at));
     _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))))
 }

@@ -11,7 +11,9 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{load_f32, part_f32, store_f32};
+use super::registers::{f16_at, load_f32, load_half, load_u8, part, part_f32, store_f32};
+use crate::arch::scalar::float as portable;
+use crate::format::Format;
 
 /// Adds to `out` (`[N, width]`) the rows of `values`, each times its weight.
 pub(super) fn weigh<const N: usize>(
@@ -22,30 +24,101 @@ pub(super) fn weigh<const N: usize>(
 ) {
     #[target_feature(enable = "avx2,fma")]
     fn kernel<const N: usize>(values: &[f32], width: usize, weights: [&[f32]; N], out: &mut [f32]) {
-        let mut at = 0;
-        if N == 1 {
-            at = columns::<8, N>(values, width, weights, at, out);
-        }
-        at = columns::<2, N>(values, width, weights, at, out);
-        at = columns::<1, N>(values, width, weights, at, out);
-        for column in at..width {
-            for q in 0..N {
-                let sum = &mut out[q * width + column];
-                for (row, weight) in values.chunks_exact(width).zip(weights[q]) {
-                    *sum = weight.mul_add(row[column], *sum);
-                }
-            }
-        }
+        all_columns(values, |x| load_f32(x), |x| *x, width, weights, out);
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
     unsafe { kernel(values, width, weights, out) }
 }
 
+/// As [`weigh`] for rows of stored floats.
+pub(super) fn weigh_stored<const N: usize>(
+    format: Format,
+    values: &[u8],
+    width: usize,
+    weights: [&[f32]; N],
+    out: &mut [f32],
+) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn kernel<const N: usize>(
+        format: Format,
+        values: &[u8],
+        width: usize,
+        weights: [&[f32]; N],
+        out: &mut [f32],
+    ) {
+        match format {
+            Format::F32 => all_columns(
+                values.as_chunks::<4>().0,
+                |x| _mm256_castsi256_ps(load_u8(part(x.as_flattened(), 0))),
+                |x| f32::from_le_bytes(*x),
+                width,
+                weights,
+                out,
+            ),
+            Format::F16 => all_columns(
+                values.as_chunks::<2>().0,
+                |x| _mm256_cvtph_ps(load_half(part(x.as_flattened(), 0))),
+                |x| f16_at(x, 0),
+                width,
+                weights,
+                out,
+            ),
+            Format::Bf16
+            | Format::Q4_0
+            | Format::Q4_1
+            | Format::Q5_0
+            | Format::Q5_1
+            | Format::Q8_0
+            | Format::Q2K
+            | Format::Q3K
+            | Format::Q4K
+            | Format::Q5K
+            | Format::Q6K
+            | Format::Iq4Nl
+            | Format::Iq4Xs
+            | Format::Mxfp4 => portable::weigh_stored(format, values, width, weights, out),
+        }
+    }
+    // SAFETY: reachable only through the table that `super::kernels` guards.
+    unsafe { kernel(format, values, width, weights, out) }
+}
+
+/// All columns: `load` gives eight of them, `one` a single one.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn all_columns<const N: usize, W>(
+    values: &[W],
+    load: impl Fn(&[W; 8]) -> __m256 + Copy,
+    one: impl Fn(&W) -> f32,
+    width: usize,
+    weights: [&[f32]; N],
+    out: &mut [f32],
+) {
+    let mut at = 0;
+    if N == 1 {
+        at = columns::<8, N, W>(values, load, width, weights, at, out);
+    }
+    if N == 2 {
+        at = columns::<4, N, W>(values, load, width, weights, at, out);
+    }
+    at = columns::<2, N, W>(values, load, width, weights, at, out);
+    at = columns::<1, N, W>(values, load, width, weights, at, out);
+    for column in at..width {
+        for q in 0..N {
+            let sum = &mut out[q * width + column];
+            for (row, weight) in values.chunks_exact(width).zip(weights[q]) {
+                *sum = weight.mul_add(one(&row[column]), *sum);
+            }
+        }
+    }
+}
+
 /// Columns from `at` on, `V` registers at a time; returns where they end.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn columns<const V: usize, const N: usize>(
-    values: &[f32],
+fn columns<const V: usize, const N: usize, W>(
+    values: &[W],
+    load: impl Fn(&[W; 8]) -> __m256,
     width: usize,
     weights: [&[f32]; N],
     mut at: usize,
@@ -64,10 +137,10 @@ fn columns<const V: usize, const N: usize>(
             }
         }
         for (j, row) in values.chunks_exact(width).enumerate() {
-            let row = &row[at..at + 8 * V];
+            let row = row[at..at + 8 * V].as_chunks().0;
             let mut x = [_mm256_setzero_ps(); V];
             for v in 0..V {
-                x[v] = load_f32(part_f32(row, 8 * v));
+                x[v] = load(&row[v]);
             }
             for q in 0..N {
                 let weight = _mm256_set1_ps(cut[q][j]);

@@ -8,9 +8,12 @@
 mod floats;
 mod registers;
 mod tiles;
+mod values;
 mod weights;
 
-use super::{FloatDots, IntegerTable, Isa, Kernels, PlainDots, TileDots, avx2};
+use super::{
+    FloatDots, IntegerTable, Isa, Kernels, PlainDots, StoredWeighs, TileDots, Weighs, avx2,
+};
 
 /// The table, if this CPU has the features.
 pub(super) fn kernels() -> Option<&'static Kernels> {
@@ -61,6 +64,16 @@ static KERNELS: Kernels = {
             abreast_two: floats::plain_dots,
             abreast_four: floats::plain_dots,
             ..one.plain
+        },
+        weigh: Weighs {
+            one: values::weigh,
+            two: values::weigh,
+            four: values::weigh,
+        },
+        weigh_stored: StoredWeighs {
+            one: values::weigh_stored,
+            two: values::weigh_stored,
+            four: values::weigh_stored,
         },
         ..*one
     }

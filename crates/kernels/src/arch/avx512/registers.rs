@@ -1,4 +1,7 @@
-//! Loads and stores of registers whose halves belong to two tiles: lanes 0 to 7 are rows of the first, 8 to 15 of the second.
+//! Loads and stores, most of registers whose halves belong to two tiles: lanes 0 to 7 are rows of the first, 8 to 15 of the
+//! second.
+
+#![expect(unsafe_code, reason = "load instructions take raw pointers")]
 
 use std::arch::x86_64::*;
 
@@ -54,4 +57,28 @@ pub(super) fn store_both([a, b]: [&mut [f32; 8]; 2], from: __m512) {
     store_f32(a, _mm512_castps512_ps256(from));
     let upper = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(from));
     store_f32(b, _mm256_castpd_ps(upper));
+}
+
+/// 64 bytes.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn load_bytes(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array has 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// 16 floats.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn load_16(values: &[f32; 16]) -> __m512 {
+    // SAFETY: the array has 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_ps(values.as_ptr()) }
+}
+
+/// Stores 16 floats.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) fn store_16(values: &mut [f32; 16], from: __m512) {
+    // SAFETY: the array has 64 bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_ps(values.as_mut_ptr(), from) }
 }

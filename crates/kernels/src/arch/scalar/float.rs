@@ -10,6 +10,9 @@
     reason = "a lane or position indexes several arrays at once"
 )]
 
+use super::decode::decode;
+use crate::format::Format;
+
 /// Folds eight lanes: `l + 4` into `l`, then `2` into `0` and `3` into `1`, then `1` into `0`.
 #[inline(always)]
 pub(crate) fn fold8(lanes: [f32; 8]) -> f32 {
@@ -194,6 +197,28 @@ pub(crate) fn weigh<const N: usize>(
         for (row, weight) in values.chunks_exact(width).zip(weights) {
             for (sum, value) in out.iter_mut().zip(row) {
                 *sum = weight.mul_add(*value, *sum);
+            }
+        }
+    }
+}
+
+/// As [`weigh`] for rows of stored floats.
+pub(crate) fn weigh_stored<const N: usize>(
+    format: Format,
+    values: &[u8],
+    width: usize,
+    weights: [&[f32]; N],
+    out: &mut [f32],
+) {
+    const SOME: usize = 64;
+    let size = format.block_bytes();
+    let mut decoded = [0.0; SOME];
+    for (j, row) in values.chunks_exact(width * size).enumerate() {
+        for (first, some) in (0..).step_by(SOME).zip(row.chunks(SOME * size)) {
+            let decoded = &mut decoded[..some.len() / size];
+            decode(format, some, decoded);
+            for (q, weights) in weights.iter().enumerate() {
+                axpy(weights[j], decoded, &mut out[q * width + first..][..decoded.len()]);
             }
         }
     }

@@ -10,7 +10,10 @@ pub(crate) mod quantize;
 pub(crate) mod read;
 pub(crate) mod tiles;
 
-use super::{AsymmetricDots, Isa, Kernels, PlainDots, by_positions, integer_table, tile_dots};
+use super::{
+    AsymmetricDots, Isa, Kernels, PlainDots, StoredWeighs, Weighs, by_positions, integer_table,
+    tile_dots,
+};
 
 pub(crate) static KERNELS: Kernels = Kernels {
     isa: Isa::Scalar,
@@ -43,6 +46,14 @@ pub(crate) static KERNELS: Kernels = Kernels {
         abreast_four: tiles::plain_dots,
     },
     read: read::add_up,
-    weigh_one: float::weigh,
-    weigh_four: float::weigh,
+    weigh: Weighs {
+        one: float::weigh,
+        two: float::weigh,
+        four: float::weigh,
+    },
+    weigh_stored: StoredWeighs {
+        one: float::weigh_stored,
+        two: float::weigh_stored,
+        four: float::weigh_stored,
+    },
 };
