@@ -20,10 +20,10 @@ use crate::tile::TileView;
 const SERIAL_WORK_MAX: usize = 16 * 1024;
 
 /// Most pieces per thread: a thread whose core is slower, or another program's for a while, leaves some of its own to others.
-const PIECES_MAX: usize = 4;
+const PIECES_MAX: usize = 8;
 
 /// Weight bytes times positions of a piece at least: the reading of memory gets up to speed anew in each.
-const PIECE_WORK_MIN: usize = 512 * 1024;
+const PIECE_WORK_MIN: usize = 256 * 1024;
 
 /// From so many positions on it pays to expand tiles, and to keep what several of them need in a cache.
 const BLOCKS_MIN: usize = 8;
