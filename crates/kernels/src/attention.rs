@@ -18,7 +18,7 @@ use crate::tile::TILE_ROWS;
 const BLOCK_KEYS: usize = 32;
 
 /// Queries from which on keys and values are decoded ahead of them; for fewer, each group decodes them as it reads.
-const DECODED_MIN: usize = 8;
+const DECODED_MIN: usize = 16;
 
 /// Decoded keys and values and the scores of one thread, kept between calls.
 #[derive(Default)]
@@ -77,33 +77,37 @@ impl Kernels {
         );
         let n = queries.len();
         let of = |q: usize| queries[q];
-        BUFFERS.with_borrow_mut(|Buffers { keys: panels, sums, .. }| {
-            for (first, pair) in (0..)
-                .step_by(2 * TILE_ROWS)
-                .zip(keys.bytes.chunks(2 * tile_bytes))
-            {
-                let n_tiles = pair.len() / tile_bytes;
-                sums.clear();
-                sums.resize(n_tiles * n, [0.0; TILE_ROWS]);
-                let (a, b) = sums.split_at_mut(n);
-                let (tile, second) = pair.split_at(tile_bytes);
-                if n >= DECODED_MIN {
-                    panels.resize(2 * d_key, [0.0; TILE_ROWS]);
-                    self.decode_tile(keys.format, pair, &mut panels[..n_tiles * d_key]);
-                    let (one, two) = panels.split_at(d_key);
-                    meet_decoded(self.float_dots(), [one, two], of, [a, b]);
-                } else if second.is_empty() {
-                    meet_one_stored(self.plain, keys.format, tile, of, a);
-                } else {
-                    meet_stored(self.plain, keys.format, [tile, second], of, [a, b]);
-                }
-                for (first, sums) in (first..).step_by(TILE_ROWS).zip(sums.chunks_exact(n)) {
-                    for (scores, sums) in out.chunks_mut(stride).zip(sums) {
-                        scores[first..][..TILE_ROWS].copy_from_slice(sums);
+        BUFFERS.with_borrow_mut(
+            |Buffers {
+                 keys: panels, sums, ..
+             }| {
+                for (first, pair) in (0..)
+                    .step_by(2 * TILE_ROWS)
+                    .zip(keys.bytes.chunks(2 * tile_bytes))
+                {
+                    let n_tiles = pair.len() / tile_bytes;
+                    sums.clear();
+                    sums.resize(n_tiles * n, [0.0; TILE_ROWS]);
+                    let (a, b) = sums.split_at_mut(n);
+                    let (tile, second) = pair.split_at(tile_bytes);
+                    if n >= DECODED_MIN {
+                        panels.resize(2 * d_key, [0.0; TILE_ROWS]);
+                        self.decode_tile(keys.format, pair, &mut panels[..n_tiles * d_key]);
+                        let (one, two) = panels.split_at(d_key);
+                        meet_decoded(self.float_dots(), [one, two], of, [a, b]);
+                    } else if second.is_empty() {
+                        meet_one_stored(self.plain, keys.format, tile, of, a);
+                    } else {
+                        meet_stored(self.plain, keys.format, [tile, second], of, [a, b]);
+                    }
+                    for (first, sums) in (first..).step_by(TILE_ROWS).zip(sums.chunks_exact(n)) {
+                        for (scores, sums) in out.chunks_mut(stride).zip(sums) {
+                            scores[first..][..TILE_ROWS].copy_from_slice(sums);
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
     }
 
     /// `out[q, d] = sum_j weight[q, j] * value[j, d]`: `weights` is `[n_queries, stride]` with a weight for each key first, `out`

@@ -211,11 +211,13 @@ fn the_largest_integers_are_exact() {
         Format::Q5_0,
     ] {
         let cols = 512;
-        for fill in [0x7f, 0x80, 0xff, 0x00] {
+        let shapes = [(1, 1), (17, 9)];
+        let fills = [0x7f, 0x80, 0xff, 0x00];
+        for (fill, (rows, n_pos)) in fills.iter().flat_map(|f| shapes.map(|shape| (*f, shape))) {
             let mut rng = Rng::new(1);
-            let mut bytes = weights(&mut rng, format, 1, cols, Extreme::No);
+            let mut bytes = weights(&mut rng, format, rows, cols, Extreme::No);
             support::fill_quants(format, &mut bytes, fill);
-            let weight = MatrixView::new(format, 1, cols, &bytes).unwrap();
+            let weight = MatrixView::new(format, rows, cols, &bytes).unwrap();
             let mut row = vec![0.0; cols];
             larql_kernels::decode_row(weight, 0, &mut row);
             for (sign, arithmetic) in [1.0, -1.0]
@@ -225,16 +227,20 @@ fn the_largest_integers_are_exact() {
                 // Quantizes without error: every activation is 127 times the scale, and the middle of a block of 16 is zero.
                 let at = |i| sign * if i % 16 == 5 { -127.0 } else { 127.0 };
                 let x: Vec<f32> = (0..cols).map(at).collect();
-                let what = format!("{format} filled with {fill:#x}, {arithmetic:?}");
-                let got = same_on_all_sets(&what, |k| product(k, weight, &x, 1, arithmetic));
+                let what = format!("{format}, {rows} rows, filled with {fill:#x}, {arithmetic:?}");
+                let x = x.repeat(n_pos);
+                let got = same_on_all_sets(&what, |k| product(k, weight, &x, n_pos, arithmetic));
                 let products = || {
                     row.iter()
-                        .zip(&x)
+                        .zip(&x[..cols])
                         .map(|(w, x)| f64::from(*w) * f64::from(*x))
                 };
                 let exact: f64 = products().sum();
                 let magnitude: f64 = products().map(f64::abs).sum();
                 let error = (f64::from(got[0]) - exact).abs();
+                for position in got.chunks(rows) {
+                    assert_same_bits(&position[..1], &got[..1], &what);
+                }
                 assert!(error <= 1e-5 * magnitude, "{what}: {} for {exact}", got[0]);
             }
         }

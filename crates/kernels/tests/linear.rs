@@ -129,7 +129,7 @@ fn long_work_is_cut_finer_than_threads_and_short_work_is_not() {
     let w = Weights::new(&mut rng, Format::Q8_0, 1037, 96);
     let x = rng.floats(131 * 96);
     let jobs = [(&w, RowOrder::Stored)];
-    for (n_threads, n_pos, expected) in [(1, 131, 1), (2, 131, 8), (3, 131, 12), (2, 1, 2)] {
+    for (n_threads, n_pos, expected) in [(1, 131, 1), (2, 131, 16), (3, 131, 24), (2, 1, 2)] {
         let mut team = team(n_threads);
         let x = &x[..n_pos * 96];
         let (_, pieces) = run_in_pieces(&mut team, x, n_pos, Arithmetic::Fast, &jobs);

@@ -143,7 +143,10 @@ fn per_32<
 /// Asks for what `group` will be followed by, a quarter at a time.
 #[target_feature(enable = "avx512f,avx512vl")]
 #[inline]
-fn prefetch_quarter<const AHEAD: usize, const GROUP: usize>(group: [&[u8; GROUP]; 2], quarter: usize) {
+fn prefetch_quarter<const AHEAD: usize, const GROUP: usize>(
+    group: [&[u8; GROUP]; 2],
+    quarter: usize,
+) {
     let len = GROUP / 4;
     prefetch::<AHEAD>(&group[0][len * quarter..][..len]);
     prefetch::<AHEAD>(&group[1][len * quarter..][..len]);
@@ -185,7 +188,9 @@ fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: us
             }
             let mut sums = [[_mm512_setzero_si512(); N]; S];
             let at = b * 8 + first;
-            add_products(&mut sums, &blocks(&x, at), 0..8, |c| weights(group, b, first, c));
+            add_products(&mut sums, &blocks(&x, at), 0..8, |c| {
+                weights(group, b, first, c)
+            });
             for s in 0..S {
                 let factor = widen_u8([&scales[first + s], &more_scales[first + s]]);
                 for p in 0..N {

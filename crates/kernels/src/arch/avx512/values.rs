@@ -1,10 +1,6 @@
 //! Weighted sums of rows, sixteen columns in a register; the scalar functions of the same names say in which order.
 
 #![expect(
-    clippy::needless_range_loop,
-    reason = "a query indexes several arrays at once"
-)]
-#![expect(
     unsafe_code,
     reason = "calls functions that are compiled for CPU features checked at run time"
 )]
@@ -131,7 +127,11 @@ fn columns<const V: usize, const N: usize, W>(
         let mut acc = [[_mm512_setzero_ps(); V]; N];
         for q in 0..N {
             for v in 0..V {
-                acc[q][v] = load_16(out[q * width + at + 16 * v..].first_chunk().expect("the columns lie in the row"));
+                acc[q][v] = load_16(
+                    out[q * width + at + 16 * v..]
+                        .first_chunk()
+                        .expect("the columns lie in the row"),
+                );
             }
         }
         for (j, row) in values.chunks_exact(width).enumerate() {

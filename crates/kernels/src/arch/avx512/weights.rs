@@ -8,10 +8,10 @@ use crate::arch::avx2::tile_weights::e8m0_halves;
 
 /// `LEN` bytes from `at` on of a group of each tile.
 #[inline(always)]
-fn parts<'a, const LEN: usize, const GROUP: usize>(
-    [a, b]: [&'a [u8; GROUP]; 2],
+fn parts<const LEN: usize, const GROUP: usize>(
+    [a, b]: [&[u8; GROUP]; 2],
     at: usize,
-) -> [&'a [u8; LEN]; 2] {
+) -> [&[u8; LEN]; 2] {
     [part(a, at), part(b, at)]
 }
 

@@ -218,7 +218,11 @@ pub(crate) fn weigh_stored<const N: usize>(
             let decoded = &mut decoded[..some.len() / size];
             decode(format, some, decoded);
             for (q, weights) in weights.iter().enumerate() {
-                axpy(weights[j], decoded, &mut out[q * width + first..][..decoded.len()]);
+                axpy(
+                    weights[j],
+                    decoded,
+                    &mut out[q * width + first..][..decoded.len()],
+                );
             }
         }
     }
