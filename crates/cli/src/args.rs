@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::context::Context;
+use crate::error::CliError;
 use crate::numbers;
 
 /// A transformer as a database: look inside a model, query it, run it on ordinary CPUs.
@@ -76,8 +78,11 @@ pub(crate) struct ExactByDefault {
 
 impl ExactByDefault {
     /// The option, what the environment asks for, or the default.
-    pub(crate) fn profile(&self, of_environment: Option<ProfileArg>) -> ProfileArg {
-        self.profile.or(of_environment).unwrap_or(ProfileArg::Exact)
+    ///
+    /// # Errors
+    /// If the environment is asked, and names no arithmetic.
+    pub(crate) fn profile(&self, context: &Context) -> Result<ProfileArg, CliError> {
+        context.profile(self.profile, ProfileArg::Exact)
     }
 }
 
@@ -91,8 +96,11 @@ pub(crate) struct FastByDefault {
 
 impl FastByDefault {
     /// The option, what the environment asks for, or the default.
-    pub(crate) fn profile(&self, of_environment: Option<ProfileArg>) -> ProfileArg {
-        self.profile.or(of_environment).unwrap_or(ProfileArg::Fast)
+    ///
+    /// # Errors
+    /// If the environment is asked, and names no arithmetic.
+    pub(crate) fn profile(&self, context: &Context) -> Result<ProfileArg, CliError> {
+        context.profile(self.profile, ProfileArg::Fast)
     }
 }
 

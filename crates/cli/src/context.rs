@@ -36,20 +36,17 @@ pub(crate) struct Context {
     pub(crate) interrupts: Interrupts,
     /// Threads that compute.
     pub(crate) threads: NonZeroUsize,
-    /// Arithmetic of runs that name none.
-    pub(crate) profile: Option<ProfileArg>,
 }
 
 impl Context {
     /// Resolves the options that every command takes.
     ///
     /// # Errors
-    /// If a number of threads or a name of an arithmetic makes no sense, or Ctrl-C cannot be taken over.
+    /// If a number of threads makes no sense, or Ctrl-C cannot be taken over.
     pub(crate) fn new(global: &GlobalArgs, env: Environment) -> Result<Self, CliError> {
         Ok(Self {
             printer: Printer::new(global.format, global.quiet),
             threads: threads(global.threads, env.threads.as_deref())?,
-            profile: profile(env.arithmetic.as_deref())?,
             interrupts: Interrupts::install()?,
             env,
         })
@@ -82,6 +79,20 @@ impl Context {
     /// Threads that compute.
     pub(crate) fn n_threads(&self) -> NonZeroUsize {
         self.threads
+    }
+
+    /// Arithmetic of a run: the option, what the environment asks for, or the default of the command.
+    ///
+    /// The variable is looked at here and nowhere else, so it is no matter of commands that run nothing.
+    ///
+    /// # Errors
+    /// If there is no option, and the variable names no arithmetic.
+    pub(crate) fn profile(
+        &self,
+        option: Option<ProfileArg>,
+        default: ProfileArg,
+    ) -> Result<ProfileArg, CliError> {
+        profile(option, self.env.arithmetic.as_deref(), default)
     }
 
     /// Threads and arithmetic for runs.
@@ -118,20 +129,22 @@ pub(crate) fn engine_profile(profile: ProfileArg) -> Profile {
     }
 }
 
-/// The arithmetic that the environment asks for.
-fn profile(variable: Option<&OsStr>) -> Result<Option<ProfileArg>, CliError> {
-    let Some(got) = variable else {
-        return Ok(None);
+fn profile(
+    option: Option<ProfileArg>,
+    variable: Option<&OsStr>,
+    default: ProfileArg,
+) -> Result<ProfileArg, CliError> {
+    let got = match (option, variable) {
+        (Some(profile), _) => return Ok(profile),
+        (None, None) => return Ok(default),
+        (None, Some(text)) => text.to_string_lossy(),
     };
-    let got = got.to_string_lossy();
-    ProfileArg::from_str(got.trim(), false)
-        .map(Some)
-        .map_err(|_| {
-            CliError::request(
-                "profile",
-                format!("LARQL_CPU_ARITHMETIC is `{got}`, expected exact, fast or asym16"),
-            )
-        })
+    ProfileArg::from_str(got.trim(), false).map_err(|_| {
+        CliError::request(
+            "profile",
+            format!("LARQL_CPU_ARITHMETIC is `{got}`, expected exact, fast or asym16"),
+        )
+    })
 }
 
 fn threads(option: Option<usize>, variable: Option<&OsStr>) -> Result<NonZeroUsize, CliError> {

@@ -114,6 +114,7 @@ fn a_batch_is_beside_one_sequence_and_one_is_no_batch() {
     assert_eq!(batch.sequences, 3);
     let [slowest, fastest] = batch.decode_tok_s_range;
     assert!(slowest > 0.0 && slowest <= batch.decode_tok_s && batch.decode_tok_s <= fastest);
+    assert_eq!(batch.speedup.is_none(), batch.speedup_refused.is_some());
     if let (Some(speedup), Some([least, most])) = (batch.speedup, batch.speedup_range) {
         assert!(least <= speedup && speedup <= most);
         assert!(most <= fastest / with.decode_tok_s_range[0] * 1.000_001);

@@ -10,6 +10,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
+use larql_db::rows::counted;
 use larql_db::score::{
     Arm, ScoreError, ScoreOptions, ScoreReport, ScoreText, kl_divergence, score,
 };
@@ -417,8 +418,9 @@ fn a_window_must_predict_something_and_fit_the_context() {
         assert_eq!(of(window).unwrap().window, window);
     }
     for window in [0, 1, 512, usize::MAX] {
+        let tokens = counted(window, "token");
         let want = format!(
-            "a window of {window} tokens, expected 2 to 511: {} takes 512 positions, 1 of them for its beginning of sequence",
+            "a window of {tokens}, expected 2 to 511: {} takes 512 positions, 1 of them for its beginning of sequence",
             db.name()
         );
         assert_eq!(refused(of(window)), want);

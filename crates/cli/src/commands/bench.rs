@@ -2,21 +2,22 @@
 
 use larql_db::Rows;
 use larql_db::bench::{BenchOptions, BenchReport, Ceiling, PhaseLedger, Refusal, bench as measure};
+use larql_db::rows::counted;
 
 use crate::Outcome;
 use crate::args::BenchArgs;
 use crate::commands::pack::tiles_note;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::table::size;
 
 /// Measures prefill and decode of a model.
 ///
 /// # Errors
 /// If the model cannot run so many tokens.
 pub(crate) fn bench(context: &Context, args: &BenchArgs) -> Result<Outcome, CliError> {
+    let profile = args.arithmetic.profile(context)?;
     let db = context.open(&args.model)?;
-    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
+    let mut runtime = context.runtime(profile);
     let options = BenchOptions {
         prompt_tokens: args.pp,
         decode_tokens: args.tg,
@@ -70,10 +71,10 @@ fn speeds(report: &BenchReport, args: &BenchArgs) -> Rows {
         );
     }
     rows.note(format!(
-        "profile {}{}, {} threads, {}, median of {}",
+        "profile {}{}, {}, {}, median of {}",
         report.profile,
         tiles_note(report.tiles),
-        report.threads,
+        counted(report.threads, "thread"),
         report.isa,
         report.repeats
     ));
@@ -130,8 +131,8 @@ fn reading(report: &BenchReport) -> String {
     let Ceiling { before, after } = report.ceilings.read_gb_s;
     let reads = format!(
         "a decoded token reads {} of weights and {} of keys, values and states; this machine",
-        size(report.weight_bytes_per_token),
-        size(report.kv_bytes_per_token)
+        megabytes(report.weight_bytes_per_token),
+        megabytes(report.kv_bytes_per_token)
     );
     match (report.roofline_refused, report.roofline_fraction) {
         (None, Some(fraction)) => {
@@ -159,6 +160,13 @@ fn reading(report: &BenchReport) -> String {
             "{reads} drifted: it read {before:.1} GB/s before and {after:.1} GB/s after, so there is no fraction"
         ),
     }
+}
+
+/// A number of bytes in the unit of the columns, 10^6 of them; small ones with the digits that say something.
+fn megabytes(n_bytes: u64) -> String {
+    let value = n_bytes as f64 / 1e6;
+    let n_digits = if value < 10.0 { 3 } else { 1 };
+    format!("{value:.n_digits$} MB")
 }
 
 /// Prefill beside the multiply rates.
@@ -192,4 +200,17 @@ fn batching(report: &BenchReport) -> Option<String> {
             "{n} sequences decode the same tokens as alone; this machine drifted, so there is no ratio"
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn megabytes_are_a_million_bytes() {
+        assert_eq!(
+            [0, 12_300, 1 << 20, 253_400_000].map(megabytes),
+            ["0.000 MB", "0.012 MB", "1.049 MB", "253.4 MB"]
+        );
+    }
 }

@@ -70,6 +70,7 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
         sampling: sampling(&args.sampling)?,
         stop: checked_stops(args.sampling.stop.clone())?,
     };
+    let profile = args.arithmetic.profile(context)?;
     let db = context.open(&args.model)?;
     let template = ChatTemplate::of(context.tokenizer(&db)?)?;
     db.model()?;
@@ -77,7 +78,7 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
     let mut conversation = Conversation {
         db: &db,
         template,
-        runtime: context.runtime(args.arithmetic.profile(context.profile)),
+        runtime: context.runtime(profile),
         speculator: speculator(&db, draft.as_ref(), &args.speculation)?,
         options,
         messages: Vec::new(),

@@ -83,6 +83,7 @@ const NEXT: [&str; 4] = [
 /// # Errors
 /// If the temporary folder cannot be written, the folder to keep exists, or somebody interrupts.
 pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliError> {
+    let profile = args.arithmetic.profile(context)?;
     let temporary = tempfile::Builder::new()
         .prefix("larql-demo-")
         .tempdir()
@@ -115,7 +116,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Result<Outcome, CliErr
         format!("larql extract {NAME} -o {shown}"),
         extract::rows(&accounting),
     )?;
-    let mut session = query::session(context, args.arithmetic.profile(context.profile));
+    let mut session = query::session(context, profile);
     query::open(context, &mut session, &vindex)?;
     let db = session.database().expect("it was opened just now");
     tour.step(
@@ -204,7 +205,7 @@ impl Tour<'_> {
                     text.push_str("larql demo --keep atlas.vindex keeps the vindex of this tour")
                 }
             }
-            printer.line(&text)?;
+            printer.status(&text)?;
         } else {
             printer.json(&self.steps)?;
         }

@@ -32,10 +32,11 @@ struct Candidate {
 /// # Errors
 /// If the prompt cannot be encoded or run.
 pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, CliError> {
+    let profile = args.arithmetic.profile(context)?;
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt_ids = encode_prompt(tokenizer, &args.prompt)?;
-    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
+    let mut runtime = context.runtime(profile);
     let mut state = SequenceState::with_length(db.spec(), prompt_ids.len());
     let work = context.interrupts.work();
     let logits = prefill(&db, &mut runtime, &mut state, &prompt_ids)?;

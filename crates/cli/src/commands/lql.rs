@@ -20,7 +20,7 @@ pub(crate) fn lql(context: &Context, args: &LqlArgs) -> Result<Outcome, CliError
     let source = source(args)?;
     // A text that cannot be parsed must not wait for a model to be opened.
     larql_lql::parse(&source).map_err(|error| CliError::parse(&error, &source))?;
-    let mut session = query::session(context, args.arithmetic.profile(context.profile));
+    let mut session = query::session(context, args.arithmetic.profile(context)?);
     if let Some(model) = &args.vindex {
         query::open(context, &mut session, model)?;
     }

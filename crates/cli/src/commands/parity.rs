@@ -22,9 +22,10 @@ struct Wire<'a> {
 /// # Errors
 /// If the reference does not belong to the model, or the run fails.
 pub(crate) fn parity(context: &Context, args: &ParityArgs) -> Result<Outcome, CliError> {
+    let profile = args.arithmetic.profile(context)?;
     let db = context.open(&args.checkpoint)?;
     let golden = Golden::open(&args.golden)?;
-    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
+    let mut runtime = context.runtime(profile);
     let work = context.interrupts.work();
     let report = compare(db.model()?, &mut runtime, &golden)?;
     drop(work);

@@ -45,7 +45,7 @@ enum Next {
 /// If the model cannot be opened or the terminal fails; statements that fail are shown and do not end it.
 pub(crate) fn repl(context: &mut Context, args: &ReplArgs) -> Result<Outcome, CliError> {
     let mut repl = Repl {
-        session: query::session(context, args.arithmetic.profile(context.profile)),
+        session: query::session(context, args.arithmetic.profile(context)?),
         timing: false,
     };
     if let Some(model) = &args.model {

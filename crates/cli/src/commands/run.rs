@@ -50,13 +50,14 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<Outcome, CliError
         sampling,
         stop: checked_stops(stop?)?,
     };
+    let profile = args.arithmetic.profile(context)?;
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt = encode_prompt(tokenizer, &args.prompt)?;
     let tiles = db.model()?.tile_place();
     let draft = draft_model(context, &args.speculation)?;
     let mut speculator = speculator(&db, draft.as_ref(), &args.speculation)?;
-    let mut runtime = context.runtime(args.arithmetic.profile(context.profile));
+    let mut runtime = context.runtime(profile);
     let mut state = SequenceState::with_length(db.spec(), prompt.len() + options.max_tokens);
     let mut streamed = Streamed::new(&context.printer);
     let work = context.interrupts.work();

@@ -13,7 +13,7 @@ use larql_db::{Cell, Database, DbError, Rows};
 
 use crate::Outcome;
 use crate::args::{ProfileArg, ScoreArgs};
-use crate::context::{Context, STDIN, read_stdin};
+use crate::context::{Context, STDIN, engine_profile, read_stdin};
 use crate::error::CliError;
 
 /// What a run is compared with.
@@ -40,14 +40,18 @@ impl Against {
 /// # Errors
 /// If the text cannot be read or encoded, the two sides cannot be compared, or the run fails.
 pub(crate) fn score(context: &Context, args: &ScoreArgs) -> Result<Outcome, CliError> {
+    let profile = args.arithmetic.profile(context)?;
     let text = text(args)?;
     let db = context.open(&args.model)?;
     context.tokenizer(&db)?;
-    let profile = args.arithmetic.profile(context.profile);
     let (other, reference_profile) = match args.against.as_deref().map(Against::parse) {
         None => (None, None),
         Some(Against::Profile(profile)) => (None, Some(profile)),
-        Some(Against::Model(path)) => (Some(context.open(&path)?), Some(profile)),
+        Some(Against::Model(path)) => {
+            let db = context.open(&path);
+            let db = db.map_err(|error| error.with_hint(misspelled(&path)))?;
+            (Some(db), Some(profile))
+        }
     };
     let reference: Option<&Database> = reference_profile.map(|_| other.as_ref().unwrap_or(&db));
     let mut runtime = context.runtime(profile);
@@ -77,6 +81,16 @@ pub(crate) fn score(context: &Context, args: &ScoreArgs) -> Result<Outcome, CliE
         context.printer.json(&report)?;
     }
     Ok(Outcome::Done)
+}
+
+/// What was meant by a path that is not there and is the name of a profile in another case.
+fn misspelled(path: &Path) -> Option<String> {
+    if path.exists() {
+        return None;
+    }
+    let meant = ProfileArg::from_str(path.to_str()?, true).ok()?;
+    let name = engine_profile(meant).name();
+    Some(format!("the profile is written `--against {name}`"))
 }
 
 fn text(args: &ScoreArgs) -> Result<ScoreText, CliError> {

@@ -274,3 +274,47 @@ fn a_configuration_that_is_a_pipe_is_not_called_missing() {
         format!("{}: not a regular file", config.display())
     );
 }
+
+#[test]
+fn a_wrong_arithmetic_of_the_environment_stops_only_what_computes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (made, small) = (path("made.vindex"), path("small.gguf"));
+    fs::write(path("text"), "The capital of France is Paris.").unwrap();
+    let (text, golden) = (path("text"), reference("llama") + "/golden.safetensors");
+    let run = |args: &[&str]| larql(args).env("LARQL_CPU_ARITHMETIC", "int3").run();
+    for args in [
+        &["show", model()][..],
+        &["tokenize", model(), "Paris"],
+        &["extract", model(), "-o", &made],
+        &["verify", &made],
+        &["quantize", model(), "q8_0", "-o", &small],
+        &["run", model(), "Paris", "-n", "1", "--profile", "exact"],
+        &["markdown-help"],
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    for args in [
+        &["run", model(), "Paris"][..],
+        &["chat", model()],
+        &["logits", model(), "Paris"],
+        &["lql", "SHOW MODELS"],
+        &["repl"],
+        &["demo"],
+        &["bench", model()],
+        &["score", model(), "--file", &text],
+        &["parity", &reference("llama"), "--golden", &golden],
+    ] {
+        let ran = run(args);
+        assert_eq!(
+            (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+            (
+                1,
+                "",
+                "error: LARQL_CPU_ARITHMETIC is `int3`, expected exact, fast or asym16\n"
+            ),
+            "{args:?}"
+        );
+    }
+}

@@ -396,7 +396,16 @@ fn bench_reports_what_scripts_read_and_refuses_nothing_to_do() {
             None => assert!(report[refused].is_string(), "{report}"),
         }
     }
-    assert_eq!(report["batch"]["sequences"], 2);
+    let batch = &report["batch"];
+    assert_eq!(batch["sequences"], 2);
+    match batch["speedup"].as_f64() {
+        Some(value) => assert!(
+            value > 0.0 && batch["speedup_refused"] == Value::Null,
+            "{batch}"
+        ),
+        None => assert_eq!(batch["speedup_refused"], "drifted", "{batch}"),
+    }
+    assert!(batch.as_object().unwrap().contains_key("speedup_refused"));
     let classes = report["ledger"]["decode"]["classes"].as_array().unwrap();
     let names: Vec<&str> = classes
         .iter()
@@ -437,6 +446,15 @@ fn bench_says_in_words_what_the_numbers_come_to() {
     assert!(!printed.contains("recurrent"), "{printed}");
     let printed = larql(args).run().stdout;
     assert!(!printed.contains("sequences decode"), "{printed}");
+    // The sentence has the unit of the columns.
+    let sentence = printed.lines().find(|line| line.starts_with("a decoded"));
+    let sentence = sentence.unwrap();
+    assert!(sentence.contains(" MB of weights and 0.0"), "{sentence}");
+    assert!(sentence.contains(" MB of keys, "), "{sentence}");
+    for (threads, counted) in [("1", ", 1 thread, "), ("2", ", 2 threads, ")] {
+        let noted = larql(args.iter().chain(&["--threads", threads])).run();
+        assert!(noted.stderr.contains(counted), "{}", noted.stderr);
+    }
 }
 
 #[test]

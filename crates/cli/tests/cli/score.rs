@@ -256,7 +256,7 @@ fn what_cannot_be_scored_is_refused_with_a_kind() {
             "window_length",
             text,
             &["--window", "1"],
-            "a window of 1 tokens, expected 2 to 511",
+            "a window of 1 token, expected 2 to 511",
         ),
         (
             "window_length",
@@ -306,6 +306,28 @@ fn what_cannot_be_scored_is_refused_with_a_kind() {
             "{error}"
         );
     }
+    let hinted = [
+        (["--window", "0"], "`--window 2` is the shortest that works"),
+        (["--window", "1"], "`--window 2` is the shortest that works"),
+        (
+            ["--window", "512"],
+            "`--window 511` is the longest that fits",
+        ),
+        (
+            ["--against", "Exact"],
+            "the profile is written `--against exact`",
+        ),
+        (
+            ["--against", "ASYM16"],
+            "the profile is written `--against asym16`",
+        ),
+    ];
+    for (extra, hint) in hinted {
+        let ran = larql(args(model(), text, &extra)).run();
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{ran:?}");
+        let line = format!("hint: {hint}\n");
+        assert!(ran.stderr.ends_with(&line), "{hint}: {}", ran.stderr);
+    }
     let csv = larql(args(model(), text, &["--format", "csv"])).run();
     assert_eq!((csv.code, csv.stdout.as_str()), (1, ""));
 }
@@ -334,6 +356,7 @@ fn the_arithmetic_comes_from_the_option_or_the_environment() {
     assert_eq!(with(&[], None), exact);
     assert_eq!(with(&[], Some(" asym16")), asym16);
     assert_eq!(with(&["--profile", "fast"], Some("asym16")), fast);
+    assert_eq!(with(&["--profile", "fast"], Some("int3")), fast);
     let wrong = larql(args(&small, &files.text, &[]))
         .env("LARQL_CPU_ARITHMETIC", "int3")
         .run();
@@ -344,4 +367,17 @@ fn the_arithmetic_comes_from_the_option_or_the_environment() {
             "error: LARQL_CPU_ARITHMETIC is `int3`, expected exact, fast or asym16\n"
         )
     );
+}
+
+#[test]
+fn a_path_in_the_case_of_no_profile_is_a_model_where_it_exists() {
+    let files = files();
+    let to = files.dir.path().join("Exact");
+    let made = larql(["extract", model(), "-o", to.to_str().unwrap(), "--quiet"]).run();
+    assert_eq!(made.code, 0, "{made:?}");
+    let extra = ["--against", "Exact", "--format", "json"];
+    let report = larql(args(model(), &files.text, &extra))
+        .dir(files.dir.path())
+        .json();
+    assert_eq!(report["against"]["kl_max"], json!(0.0));
 }

@@ -264,3 +264,24 @@ fn the_demo_shows_real_answers_and_keeps_what_it_is_told_to() {
     assert_eq!(again.code, 1);
     assert!(again.stderr.contains("exists already"), "{}", again.stderr);
 }
+
+#[test]
+fn a_quiet_demo_is_the_tour_without_what_to_do_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let tour = |name: &str, extra: &[&str]| {
+        let kept = dir.path().join(name);
+        let args = ["demo", "--keep", kept.to_str().unwrap()];
+        let ran = larql(args.iter().chain(extra)).run();
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    };
+    let (told, quiet) = (tour("a.vindex", &[]), tour("b.vindex", &["--quiet"]));
+    let next = "With a model of your own:";
+    assert!(told.stderr.contains(next), "{}", told.stderr);
+    assert!(told.stderr.contains("The vindex of this tour is "));
+    assert_eq!(quiet.stderr, "");
+    for tour in [&told.stdout, &quiet.stdout] {
+        assert!(!tour.contains(next) && tour.contains("Paris"), "{tour}");
+    }
+    assert_eq!(told.stdout.lines().count(), quiet.stdout.lines().count());
+}

@@ -102,6 +102,11 @@ impl Ceilings {
         }
     }
 
+    /// Why decoding several sequences is not compared with decoding one, if it is not: they run one after the other.
+    pub(crate) fn refuse_speedup(&self) -> Option<Refusal> {
+        self.read_gb_s.has_drifted().then_some(Refusal::Drifted)
+    }
+
     /// The part of the read bandwidth `read_gb_s` that so many tokens per second use.
     pub(crate) fn read_fraction(tok_s: f64, token_bytes: u64, read_gb_s: f64) -> f64 {
         tok_s * token_bytes as f64 / (read_gb_s * 1e9)
@@ -210,6 +215,10 @@ mod tests {
         assert_eq!(refused(ceiling(15.0, 15.7)), Some(Refusal::NotMemory));
         let drifted = ceilings(ceiling(10.0, 12.0), ceiling(40.0, 40.0));
         assert_eq!(drifted.refuse_read(TOKEN_BYTES_MIN), Some(Refusal::Drifted));
+        // Runs one after the other are compared whatever the probe reached, if the machine stayed the same.
+        assert_eq!(drifted.refuse_speedup(), Some(Refusal::Drifted));
+        let cached = ceilings(read, ceiling(14.9, 16.0));
+        assert_eq!(cached.refuse_speedup(), None);
     }
 
     #[test]

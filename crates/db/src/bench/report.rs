@@ -70,6 +70,8 @@ pub struct BatchReport {
     pub speedup: Option<f64>,
     /// Smallest and largest of these ratios.
     pub speedup_range: Option<[f64; 2]>,
+    /// Why there is no such ratio.
+    pub speedup_refused: Option<Refusal>,
 }
 
 /// The ledgers of the two phases.

@@ -7,7 +7,7 @@ use larql_engine::{
     argmax, forward,
 };
 
-use super::control::{Ceilings, Reading};
+use super::control::{Ceilings, Reading, Refusal};
 use super::report::{BatchReport, BenchReport, Ledgers, PhaseLedger};
 use crate::database::Database;
 use crate::error::DbError;
@@ -240,15 +240,12 @@ impl Bench<'_> {
             work.float_macs as f64 / n_prompt_tokens,
         );
         let batch = (!batch.is_empty()).then(|| {
-            let ratios: Vec<f64> = batch.iter().zip(&decode).map(|(b, one)| b / one).collect();
-            let steady = !ceilings.read_gb_s.has_drifted();
-            BatchReport {
-                sequences: self.prompts.len(),
-                decode_tok_s: median(&batch),
-                decode_tok_s_range: range(&batch),
-                speedup: steady.then(|| median(&ratios)),
-                speedup_range: steady.then(|| range(&ratios)),
-            }
+            beside_one(
+                self.prompts.len(),
+                &batch,
+                &decode,
+                ceilings.refuse_speedup(),
+            )
         });
         BenchReport {
             model: self.name.clone(),
@@ -284,6 +281,25 @@ impl Bench<'_> {
     }
 }
 
+/// The speeds of a batch beside those of one sequence in the same repeats, without a ratio if it is refused.
+fn beside_one(
+    sequences: usize,
+    batch: &[f64],
+    decode: &[f64],
+    speedup_refused: Option<Refusal>,
+) -> BatchReport {
+    let ratios: Vec<f64> = batch.iter().zip(decode).map(|(b, one)| b / one).collect();
+    let trusted = speedup_refused.is_none();
+    BatchReport {
+        sequences,
+        decode_tok_s: median(batch),
+        decode_tok_s_range: range(batch),
+        speedup: trusted.then(|| median(&ratios)),
+        speedup_range: trusted.then(|| range(&ratios)),
+        speedup_refused,
+    }
+}
+
 /// Runs `work` with a ledger, which joins `total`; returns its seconds too.
 fn timed<T>(
     runtime: &mut Runtime,
@@ -316,4 +332,24 @@ fn range(values: &[f64]) -> [f64; 2] {
         values.iter().copied().fold(f64::INFINITY, f64::min),
         values.iter().copied().fold(0.0, f64::max),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_a_ratio_or_the_reason_why_there_is_none() {
+        let report = |refused| beside_one(2, &[30.0, 40.0, 60.0], &[20.0, 20.0, 20.0], refused);
+        let steady = report(None);
+        assert_eq!(
+            (steady.speedup, steady.speedup_range),
+            (Some(2.0), Some([1.5, 3.0]))
+        );
+        assert_eq!(steady.speedup_refused, None);
+        let drifted = report(Some(Refusal::Drifted));
+        assert_eq!((drifted.speedup, drifted.speedup_range), (None, None));
+        assert_eq!(drifted.speedup_refused, Some(Refusal::Drifted));
+        assert_eq!(drifted.decode_tok_s, steady.decode_tok_s);
+    }
 }

@@ -4,6 +4,9 @@ use std::io;
 
 use thiserror::Error;
 
+use super::run::WINDOW_TOKENS_MIN;
+use crate::rows::counted;
+
 /// Why a text cannot be scored.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -62,7 +65,7 @@ pub enum ScoreError {
         offset: u64,
     },
     /// A window that predicts nothing, or does not fit the context.
-    #[error("a window of {got} tokens, expected {min} to {max}: {model} takes {n_ctx} positions, {prefix} of them for its beginning of sequence", min = super::run::WINDOW_TOKENS_MIN)]
+    #[error("a window of {}, expected {min} to {max}: {model} takes {n_ctx} positions, {prefix} of them for its beginning of sequence", counted(*got, "token"), min = WINDOW_TOKENS_MIN)]
     WindowLength {
         /// The model with the shorter context.
         model: String,
@@ -144,8 +147,12 @@ impl ScoreError {
     /// What would work.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::WindowLength { max, .. } if *max >= super::run::WINDOW_TOKENS_MIN => {
-                Some(format!("`--window {max}` is the longest that fits"))
+            Self::WindowLength { got, max, .. } if *max >= WINDOW_TOKENS_MIN => {
+                Some(if *got < WINDOW_TOKENS_MIN {
+                    format!("`--window {WINDOW_TOKENS_MIN}` is the shortest that works")
+                } else {
+                    format!("`--window {max}` is the longest that fits")
+                })
             }
             Self::InsideCharacter { offset, .. } => Some(format!(
                 "a character has at most 4 bytes: its first is one of the 3 before byte {offset}"
