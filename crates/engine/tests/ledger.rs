@@ -245,7 +245,8 @@ fn slabs_are_the_pieces_that_ran() {
     }
     for ledger in prompt_and_step(&model, &mut runtime(2, Profile::Exact)) {
         let head = ledger.class(OperatorClass::Head);
-        assert_eq!((head.calls, head.slabs), (1, 2));
+        // Two for each thread: it has between one and one and a half megabytes.
+        assert_eq!((head.calls, head.slabs), (1, 4));
     }
 }
 
