@@ -128,6 +128,39 @@ impl Format {
     }
 }
 
+/// A value that is stored by itself, in a block of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plain {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Format {
+    /// The kind of value, where a block is one.
+    #[inline]
+    pub(crate) const fn plain(self) -> Option<Plain> {
+        match self {
+            Self::F32 => Some(Plain::F32),
+            Self::F16 => Some(Plain::F16),
+            Self::Bf16 => Some(Plain::Bf16),
+            Self::Q4_0
+            | Self::Q4_1
+            | Self::Q5_0
+            | Self::Q5_1
+            | Self::Q8_0
+            | Self::Q2K
+            | Self::Q3K
+            | Self::Q4K
+            | Self::Q5K
+            | Self::Q6K
+            | Self::Iq4Nl
+            | Self::Iq4Xs
+            | Self::Mxfp4 => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Format {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())

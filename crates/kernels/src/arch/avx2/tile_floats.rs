@@ -8,8 +8,8 @@
 use std::arch::x86_64::*;
 
 use super::registers::{load_f32, load_half, load_u8, prefetch, store_f32};
-use crate::arch::scalar::tiles::{self as portable, CHAIN};
-use crate::format::Format;
+use crate::arch::scalar::tiles::{self as portable, CHAIN, cut};
+use crate::format::{Format, Plain};
 
 /// How far ahead stored values are asked for: four chains of F32 have so many bytes, so that the beginning of each has come when
 /// all four begin.
@@ -48,20 +48,20 @@ pub(super) fn plain_dots<const T: usize, const N: usize>(
         x: [&[f32]; N],
         mut out: [&mut [[f32; 8]; N]; T],
     ) {
-        match format {
-            Format::F32 => all_chains::<AHEAD, T, N, _>(
+        match format.plain() {
+            Some(Plain::F32) => all_chains::<AHEAD, T, N, _>(
                 tiles.map(|tile| tile.as_chunks::<32>().0),
                 |w| _mm256_castsi256_ps(load_u8(w)),
                 x,
                 &mut out,
             ),
-            Format::F16 => all_chains::<AHEAD, T, N, _>(
+            Some(Plain::F16) => all_chains::<AHEAD, T, N, _>(
                 tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| _mm256_cvtph_ps(load_half(w)),
                 x,
                 &mut out,
             ),
-            Format::Bf16 => all_chains::<AHEAD, T, N, _>(
+            Some(Plain::Bf16) => all_chains::<AHEAD, T, N, _>(
                 tiles.map(|tile| tile.as_chunks::<16>().0),
                 |w| {
                     let bits = _mm256_cvtepu16_epi32(load_half(w));
@@ -70,19 +70,7 @@ pub(super) fn plain_dots<const T: usize, const N: usize>(
                 x,
                 &mut out,
             ),
-            Format::Q4_0
-            | Format::Q4_1
-            | Format::Q5_0
-            | Format::Q5_1
-            | Format::Q8_0
-            | Format::Q2K
-            | Format::Q3K
-            | Format::Q4K
-            | Format::Q5K
-            | Format::Q6K
-            | Format::Iq4Nl
-            | Format::Iq4Xs
-            | Format::Mxfp4 => portable::plain_dots(format, tiles, x, out),
+            None => portable::plain_dots(format, tiles, x, out),
         }
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
@@ -155,14 +143,6 @@ fn chains<const C: usize, const AHEAD: usize, const T: usize, const N: usize, W>
         at += CHAIN * C;
     }
     at
-}
-
-/// The chain that begins at `at`.
-#[inline(always)]
-fn cut<X>(values: &[X], at: usize) -> &[X; CHAIN] {
-    values[at..]
-        .first_chunk()
-        .expect("the chain lies inside the row")
 }
 
 /// A last, shorter chain of every tile and position.

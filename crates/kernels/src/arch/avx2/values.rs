@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 
 use super::registers::{f16_at, load_f32, load_half, load_u8, part, part_f32, store_f32};
 use crate::arch::scalar::float as portable;
-use crate::format::Format;
+use crate::format::{Format, Plain};
 
 /// Adds to `out` (`[N, width]`) the rows of `values`, each times its weight.
 pub(super) fn weigh<const N: usize>(
@@ -46,8 +46,8 @@ pub(super) fn weigh_stored<const N: usize>(
         weights: [&[f32]; N],
         out: &mut [f32],
     ) {
-        match format {
-            Format::F32 => all_columns(
+        match format.plain() {
+            Some(Plain::F32) => all_columns(
                 values.as_chunks::<4>().0,
                 |x| _mm256_castsi256_ps(load_u8(part(x.as_flattened(), 0))),
                 |x| f32::from_le_bytes(*x),
@@ -55,7 +55,7 @@ pub(super) fn weigh_stored<const N: usize>(
                 weights,
                 out,
             ),
-            Format::F16 => all_columns(
+            Some(Plain::F16) => all_columns(
                 values.as_chunks::<2>().0,
                 |x| _mm256_cvtph_ps(load_half(part(x.as_flattened(), 0))),
                 |x| f16_at(x, 0),
@@ -63,20 +63,7 @@ pub(super) fn weigh_stored<const N: usize>(
                 weights,
                 out,
             ),
-            Format::Bf16
-            | Format::Q4_0
-            | Format::Q4_1
-            | Format::Q5_0
-            | Format::Q5_1
-            | Format::Q8_0
-            | Format::Q2K
-            | Format::Q3K
-            | Format::Q4K
-            | Format::Q5K
-            | Format::Q6K
-            | Format::Iq4Nl
-            | Format::Iq4Xs
-            | Format::Mxfp4 => portable::weigh_stored(format, values, width, weights, out),
+            Some(Plain::Bf16) | None => portable::weigh_stored(format, values, width, weights, out),
         }
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.

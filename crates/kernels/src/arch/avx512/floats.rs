@@ -10,8 +10,8 @@ use std::arch::x86_64::*;
 use super::registers::{both_f32, both_halves, both_integers};
 use super::tiles::{load, store};
 use crate::arch::avx2::registers::{load_u8, prefetch};
-use crate::arch::scalar::tiles::{self as portable, CHAIN};
-use crate::format::Format;
+use crate::arch::scalar::tiles::{self as portable, CHAIN, cut};
+use crate::format::{Format, Plain};
 
 /// How far ahead stored values are asked for, as in the AVX2 table.
 const AHEAD: usize = 8192;
@@ -50,20 +50,20 @@ pub(super) fn plain_dots<const N: usize>(
         out: [&mut [[f32; 8]; N]; 2],
     ) {
         let [a, b] = tiles;
-        match format {
-            Format::F32 => all_chains::<AHEAD, N, _>(
+        match format.plain() {
+            Some(Plain::F32) => all_chains::<AHEAD, N, _>(
                 [a.as_chunks::<32>().0, b.as_chunks::<32>().0],
                 |[a, b]| _mm512_castsi512_ps(both_integers(load_u8(a), load_u8(b))),
                 x,
                 out,
             ),
-            Format::F16 => all_chains::<AHEAD, N, _>(
+            Some(Plain::F16) => all_chains::<AHEAD, N, _>(
                 [a.as_chunks::<16>().0, b.as_chunks::<16>().0],
                 |w| _mm512_cvtph_ps(both_halves(w)),
                 x,
                 out,
             ),
-            Format::Bf16 => all_chains::<AHEAD, N, _>(
+            Some(Plain::Bf16) => all_chains::<AHEAD, N, _>(
                 [a.as_chunks::<16>().0, b.as_chunks::<16>().0],
                 |w| {
                     let bits = _mm512_cvtepu16_epi32(both_halves(w));
@@ -72,19 +72,7 @@ pub(super) fn plain_dots<const N: usize>(
                 x,
                 out,
             ),
-            Format::Q4_0
-            | Format::Q4_1
-            | Format::Q5_0
-            | Format::Q5_1
-            | Format::Q8_0
-            | Format::Q2K
-            | Format::Q3K
-            | Format::Q4K
-            | Format::Q5K
-            | Format::Q6K
-            | Format::Iq4Nl
-            | Format::Iq4Xs
-            | Format::Mxfp4 => portable::plain_dots(format, tiles, x, out),
+            None => portable::plain_dots(format, tiles, x, out),
         }
     }
     // SAFETY: reachable only through the table that `super::kernels` guards.
@@ -158,14 +146,6 @@ fn chains<const C: usize, const AHEAD: usize, const N: usize, W>(
         at += CHAIN * C;
     }
     at
-}
-
-/// The chain that begins at `at`.
-#[inline(always)]
-fn cut<X>(values: &[X], at: usize) -> &[X; CHAIN] {
-    values[at..]
-        .first_chunk()
-        .expect("the chain lies inside the row")
 }
 
 #[target_feature(enable = "avx512f")]

@@ -45,7 +45,7 @@ fn expanded(planes: [&[Plane]; 2], b: usize, c: usize) -> __m512i {
     both_u8([&planes[0][b][c], &planes[1][b][c]])
 }
 
-/// Adds the products of vectors `from` to `from + len` of `S` blocks to the sums of each block and position.
+/// Adds the products of those `vectors` of `S` blocks to the sums of each block and position.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn add_products<const S: usize, const N: usize>(
@@ -165,7 +165,8 @@ fn blocks<'a, const S: usize, const N: usize>(
     out
 }
 
-/// Dots over blocks of 256 with 6-bit scales and minima per 32: `weights(groups, first, c)` are vectors `c` of `S` sub-blocks.
+/// Dots over blocks of 256 with 6-bit scales and minima per 32: `weights(groups, b, first, c)` are vectors `c` of the `S` sub-blocks
+/// from `first` on of block `b`, whose stored form is `groups`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: usize>(
@@ -218,7 +219,7 @@ fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: us
     store(&acc, out);
 }
 
-/// Dots over blocks of 256 with 8-bit scales per 16 and weights that are 32 too high.
+/// Dots over blocks of 256 with 8-bit scales per 16 and weights that are 32 too high; `weights` as [`with_mins`] has them.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn q6_k_dots<const S: usize, const PLANES: bool, const N: usize>(

@@ -11,12 +11,20 @@ use super::decode::{
 };
 use crate::activations::Blocks;
 use crate::arch::Plane;
-use crate::format::Format;
+use crate::format::{Format, Plain};
 use crate::half::{bf16_to_f32, f16_to_f32};
 use crate::tile::{TILE_ROWS, unpack_block};
 
 /// Columns of one chain of float sums.
 pub(crate) const CHAIN: usize = 64;
+
+/// The chain that begins at `at`.
+#[inline(always)]
+pub(crate) fn cut<X>(values: &[X], at: usize) -> &[X; CHAIN] {
+    values[at..]
+        .first_chunk()
+        .expect("the chain lies inside the row")
+}
 
 /// The integers of 32 weights of a row.
 type Quants = [i32; 32];
@@ -256,23 +264,11 @@ pub(super) use {
 /// Decodes some groups of eight blocks to `out`, one entry per column.
 #[inline(always)]
 pub(crate) fn decode_group(format: Format, groups: &[u8], out: &mut [[f32; TILE_ROWS]]) {
-    match format {
-        Format::F32 => return plain(groups, out, f32::from_le_bytes),
-        Format::F16 => return plain(groups, out, |b| f16_to_f32(u16::from_le_bytes(b))),
-        Format::Bf16 => return plain(groups, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
-        Format::Q4_0
-        | Format::Q4_1
-        | Format::Q5_0
-        | Format::Q5_1
-        | Format::Q8_0
-        | Format::Q2K
-        | Format::Q3K
-        | Format::Q4K
-        | Format::Q5K
-        | Format::Q6K
-        | Format::Iq4Nl
-        | Format::Iq4Xs
-        | Format::Mxfp4 => {}
+    match format.plain() {
+        Some(Plain::F32) => return plain(groups, out, f32::from_le_bytes),
+        Some(Plain::F16) => return plain(groups, out, |b| f16_to_f32(u16::from_le_bytes(b))),
+        Some(Plain::Bf16) => return plain(groups, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
+        None => {}
     }
     let (size, len) = (format.block_bytes(), format.block_len());
     let mut block = [0u8; 256];
