@@ -20,35 +20,68 @@ pub const TILE_ROWS: usize = 8;
 /// How one part of a block lies in a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
-    /// `groups` runs of `size` bytes: run `g` of row 0, of row 1, ..., of row 7, then run `g + 1`.
-    Bytes { groups: usize, size: usize },
-    /// The 32 high bits of a block, one bit per weight, weight `4 v + b` at bit `v` of byte `b`: so one vector serves
-    /// eight vectors of weights.
-    HighBits,
+    /// `groups` runs of `size` bytes, at `from` in the block: run `g` of row 0, of row 1, ..., of row 7, then run `g + 1`.
+    Bytes {
+        from: usize,
+        groups: usize,
+        size: usize,
+    },
+    /// The 32 high bits of a block, at `from`, one bit per weight, weight `4 v + b` at bit `v` of byte `b`: so one vector
+    /// serves eight vectors of weights.
+    HighBits { from: usize },
 }
 
-const fn bytes(groups: usize, size: usize) -> Field {
-    Field::Bytes { groups, size }
+const fn bytes(from: usize, groups: usize, size: usize) -> Field {
+    Field::Bytes { from, groups, size }
 }
 
-/// The parts of a block of `format`, in the order they have in the block and in the tile.
+const fn high_bits(from: usize) -> Field {
+    Field::HighBits { from }
+}
+
+/// Q6_K: scales, `d`, and then in the order in which they are read the four inputs at a time of both low parts of a half and of
+/// its high part, so that a tile is read from its beginning to its end.
+const Q6_K: [Field; 50] = {
+    let mut fields = [bytes(192, 16, 1); 50];
+    fields[1] = bytes(208, 1, 2);
+    let mut i = 0;
+    while i < 16 {
+        let (half, c) = (i / 8, i % 8);
+        fields[2 + 3 * i] = bytes(64 * half + 4 * c, 1, 4);
+        fields[3 + 3 * i] = bytes(64 * half + 32 + 4 * c, 1, 4);
+        fields[4 + 3 * i] = bytes(128 + 32 * half + 4 * c, 1, 4);
+        i += 1;
+    }
+    fields
+};
+
+/// The parts of a block of `format`, in the order they have in the tile.
 pub(crate) const fn fields(format: Format) -> &'static [Field] {
     match format {
-        Format::F32 => const { &[bytes(1, 4)] },
-        Format::F16 | Format::Bf16 => const { &[bytes(1, 2)] },
-        Format::Q4_0 | Format::Iq4Nl => const { &[bytes(1, 2), bytes(4, 4)] },
-        Format::Q4_1 => const { &[bytes(2, 2), bytes(4, 4)] },
-        Format::Q5_0 => const { &[bytes(1, 2), Field::HighBits, bytes(4, 4)] },
-        Format::Q5_1 => const { &[bytes(2, 2), Field::HighBits, bytes(4, 4)] },
-        Format::Q8_0 => const { &[bytes(1, 2), bytes(8, 4)] },
-        Format::Mxfp4 => const { &[bytes(1, 1), bytes(4, 4)] },
-        Format::Q4K => const { &[bytes(2, 2), bytes(12, 1), bytes(32, 4)] },
-        Format::Q5K => const { &[bytes(2, 2), bytes(12, 1), bytes(8, 4), bytes(32, 4)] },
-        Format::Q6K => const { &[bytes(32, 4), bytes(16, 4), bytes(16, 1), bytes(1, 2)] },
+        Format::F32 => const { &[bytes(0, 1, 4)] },
+        Format::F16 | Format::Bf16 => const { &[bytes(0, 1, 2)] },
+        Format::Q4_0 | Format::Iq4Nl => const { &[bytes(0, 1, 2), bytes(2, 4, 4)] },
+        Format::Q4_1 => const { &[bytes(0, 2, 2), bytes(4, 4, 4)] },
+        Format::Q5_0 => const { &[bytes(0, 1, 2), high_bits(2), bytes(6, 4, 4)] },
+        Format::Q5_1 => const { &[bytes(0, 2, 2), high_bits(4), bytes(8, 4, 4)] },
+        Format::Q8_0 => const { &[bytes(0, 1, 2), bytes(2, 8, 4)] },
+        Format::Mxfp4 => const { &[bytes(0, 1, 1), bytes(1, 4, 4)] },
+        Format::Q4K => const { &[bytes(0, 2, 2), bytes(4, 12, 1), bytes(16, 32, 4)] },
+        Format::Q5K => {
+            const {
+                &[
+                    bytes(0, 2, 2),
+                    bytes(4, 12, 1),
+                    bytes(16, 8, 4),
+                    bytes(48, 32, 4),
+                ]
+            }
+        }
+        Format::Q6K => &Q6_K,
         // No kernel looks into these: the blocks lie side by side.
-        Format::Q2K => const { &[bytes(1, Format::Q2K.block_bytes())] },
-        Format::Q3K => const { &[bytes(1, Format::Q3K.block_bytes())] },
-        Format::Iq4Xs => const { &[bytes(1, Format::Iq4Xs.block_bytes())] },
+        Format::Q2K => const { &[bytes(0, 1, Format::Q2K.block_bytes())] },
+        Format::Q3K => const { &[bytes(0, 1, Format::Q3K.block_bytes())] },
+        Format::Iq4Xs => const { &[bytes(0, 1, Format::Iq4Xs.block_bytes())] },
     }
 }
 
@@ -105,7 +138,7 @@ fn pack_tile(format: Format, rows: [&[u8]; TILE_ROWS], out: &mut [u8]) {
                     out[to + lane * size..][..size].copy_from_slice(&block[from..from + size]);
                 }
             }
-            Field::HighBits => {
+            Field::HighBits { .. } => {
                 for (lane, block) in blocks.iter().enumerate() {
                     let bits =
                         u32::from_le_bytes(*block[from..].first_chunk().expect("in a block"));
@@ -129,15 +162,15 @@ fn interleave<const SIZE: usize>(blocks: [&[u8]; TILE_ROWS], from: usize, out: &
 /// Calls `run` with every field's runs, where they begin in a block, and where in the group of eight blocks.
 #[inline(always)]
 fn walk(format: Format, mut run: impl FnMut(Field, usize, usize)) {
-    let mut at = 0;
+    let mut to = 0;
     for field in fields(format) {
-        let (groups, size) = match *field {
-            Field::Bytes { groups, size } => (groups, size),
-            Field::HighBits => (1, 4),
+        let (first, groups, size) = match *field {
+            Field::Bytes { from, groups, size } => (from, groups, size),
+            Field::HighBits { from } => (from, 1, 4),
         };
-        for _ in 0..groups {
-            run(*field, at, at * TILE_ROWS);
-            at += size;
+        for group in 0..groups {
+            run(*field, first + group * size, to);
+            to += size * TILE_ROWS;
         }
     }
 }
@@ -342,7 +375,7 @@ pub(crate) fn unpack_block(format: Format, group: &[u8], lane: usize, out: &mut 
         Field::Bytes { size, .. } => {
             out[from..from + size].copy_from_slice(&group[to + lane * size..][..size]);
         }
-        Field::HighBits => {
+        Field::HighBits { .. } => {
             let bytes = *group[to + lane * 4..].first_chunk().expect("in a group");
             let bits = gather_bits(u32::from_le_bytes(bytes));
             out[from..from + 4].copy_from_slice(&bits.to_le_bytes());

@@ -28,7 +28,7 @@ pub(super) const END: [u8; 8] = *b"larqlend";
 pub(super) const VERSION: u32 = 1;
 
 /// Version of the order of bytes in a tile; rises when `larql_kernels::pack_tiles` gives other bytes for any format.
-pub(super) const LAYOUT: u32 = 1;
+pub(super) const LAYOUT: u32 = 2;
 
 /// Every part of the file begins at a page, so that one matrix can be dropped from memory without a part of another.
 pub(super) const ALIGNMENT: u64 = 4096;

@@ -92,9 +92,6 @@ pub(in crate::arch) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
 /// Far enough for the latency of memory at the speed of one core.
 pub(in crate::arch) const NEAR: usize = 1536;
 
-/// As [`NEAR`] for Q6_K, whose groups are read in four places at once.
-pub(in crate::arch) const FAR: usize = 6144;
-
 /// Lanes `l` and `l + 4` added.
 #[target_feature(enable = "avx2")]
 #[inline]

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 use super::registers::{part, store_f32};
 use super::tile_weights::{
-    IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, halves, lookup, nibbles_32, q4_k_weights,
+    IQ4_BYTES, MXFP4_RAISED, Q6_K_D, e8m0_halves, fifth, halves, lookup, nibbles_32, q4_k_weights,
     q5_k_weights, q6_k_scales, q6_k_weights, scales_and_mins, vector, widen_u8,
 };
 use crate::arch::scalar::tiles as portable;
@@ -152,7 +152,7 @@ fn decode_with_mins<const GROUP: usize>(
 fn decode_q6_k(groups: &[u8], out: &mut [[f32; 8]]) {
     let (out, _) = out.as_chunks_mut::<256>();
     for (group, out) in groups.as_chunks::<1680>().0.iter().zip(out) {
-        let d = halves(group, 1664);
+        let d = halves(group, Q6_K_D);
         for j in 0..8 {
             let scale = [0, 1].map(|half| q6_k_scales(group, 2 * j + half));
             for c in 0..8 {

@@ -13,10 +13,13 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{FAR, NEAR, load_f32, load_half, load_u8, part, prefetch, store_f32};
-use super::tile_weights::{four, halves, nibbles, scales_and_mins, vector};
+use super::registers::{NEAR, load_f32, load_half, load_u8, part, prefetch, store_f32};
+use super::tile_weights::{Q6_K_D, four, halves, nibbles, q6_k_at, scales_and_mins, vector};
 use super::tiles::{group_at, groups};
 use crate::activations::Blocks;
+
+/// As [`NEAR`] for Q6_K: in its long unrolled loops the hardware's prefetching has nothing to follow.
+const FAR: usize = 6144;
 
 /// Bytes of eight rows to the low bytes of both halves of their lanes.
 const TO_HALVES: [u8; 32] = lanes(&[0, NONE, 0, NONE]);
@@ -236,8 +239,9 @@ pub(super) fn q5_k<const T: usize, const N: usize>(
 #[target_feature(enable = "avx2")]
 #[inline]
 fn q6_k_quarters(group: &[u8; 1680], half: usize, c: usize) -> [__m256i; 4] {
-    let low = [0, 256].map(|at| vector(group, half * 512 + at + 32 * c));
-    let high = vector(group, 1024 + half * 256 + 32 * c);
+    let at = q6_k_at(half, c);
+    let low = [vector(group, at), vector(group, at + 32)];
+    let high = vector(group, at + 64);
     let two = _mm256_set1_epi8(0x30);
     [
         _mm256_or_si256(
@@ -267,7 +271,7 @@ fn q6_k_sixteen<const SIXTEEN: usize>(
 ) {
     let mut scales = [_mm256_setzero_si256(); 4];
     for quarter in 0..4 {
-        let bytes = part(group, 1536 + 16 * (4 * half + quarter));
+        let bytes = part(group, 16 * (4 * half + quarter));
         let spread = match SIXTEEN {
             0 => spread::<false>(bytes, &TO_HIGH_HALVES),
             _ => spread::<true>(bytes, &TO_HIGH_HALVES),
@@ -309,7 +313,7 @@ fn q6_k_half(
     q6_k_sixteen::<1>(half, group, quants, &mut sums);
     for quarter in 0..4 {
         let j = 4 * half + quarter;
-        let bytes = part(group, 1536 + 16 * j);
+        let bytes = part(group, 16 * j);
         let scales = _mm256_srai_epi16::<8>(spread::<false>(bytes, &TO_BOTH_HALVES));
         let [a, b] = x_halves[j];
         let halves = i32::from(a) & 0xffff | i32::from(b) << 16;
@@ -352,7 +356,7 @@ pub(super) fn q6_k<const T: usize, const N: usize>(
             }
         }
         for t in 0..T {
-            acc[t] = _mm256_fmadd_ps(halves(&tiles[t][b], 1664), products[t], acc[t]);
+            acc[t] = _mm256_fmadd_ps(halves(&tiles[t][b], Q6_K_D), products[t], acc[t]);
         }
     }
     for t in 0..T {

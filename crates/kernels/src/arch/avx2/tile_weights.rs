@@ -170,11 +170,20 @@ pub(super) fn q5_k_weights(group: &[u8; 1408], j: usize, c: usize) -> __m256i {
     _mm256_or_si256(low, fifth(vector(group, 128 + 32 * c), j))
 }
 
+/// Where `d` of the eight rows lies in a Q6_K group.
+pub(in crate::arch) const Q6_K_D: usize = 128;
+
+/// Where vectors `c` of a half of a Q6_K group lie: low bits, low bits of the sub-block after, high bits of four sub-blocks.
+#[inline(always)]
+pub(in crate::arch) fn q6_k_at(half: usize, c: usize) -> usize {
+    144 + 768 * half + 96 * c
+}
+
 /// Scale `i` of the eight rows of a Q6_K group.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn q6_k_scales(group: &[u8; 1680], i: usize) -> __m256i {
-    let bytes: &[u8; 8] = part(group, 1536 + 8 * i);
+    let bytes: &[u8; 8] = part(group, 8 * i);
     _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*bytes)))
 }
 
@@ -183,8 +192,11 @@ pub(super) fn q6_k_scales(group: &[u8; 1680], i: usize) -> __m256i {
 #[inline]
 pub(super) fn q6_k_weights(group: &[u8; 1680], j: usize, c: usize) -> __m256i {
     let (half, quarter) = (j / 4, j % 4);
-    let low = vector(group, half * 512 + quarter % 2 * 256 + 32 * c);
-    let high = vector(group, 1024 + half * 256 + 32 * c);
+    let at = q6_k_at(half, c);
+    let (low, high) = (
+        vector(group, at + 32 * (quarter % 2)),
+        vector(group, at + 64),
+    );
     let low = if quarter < 2 {
         nibbles::<false>(low)
     } else {

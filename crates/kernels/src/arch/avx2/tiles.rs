@@ -22,8 +22,8 @@ use std::arch::x86_64::*;
 use super::registers::{NEAR, load_f32, load_u8, part, prefetch, store_f32, store_u8};
 use super::tile_one;
 use super::tile_weights::{
-    IQ4_BYTES, MXFP4_RAISED, e8m0_halves, fifth, four, halves, lookup, nibbles_32, q4_k_weights,
-    q5_k_weights, q6_k_scales, q6_k_weights, scales_and_mins, vector, widen_u8,
+    IQ4_BYTES, MXFP4_RAISED, Q6_K_D, e8m0_halves, fifth, four, halves, lookup, nibbles_32,
+    q4_k_weights, q5_k_weights, q6_k_scales, q6_k_weights, scales_and_mins, vector, widen_u8,
 };
 use crate::activations::Blocks;
 use crate::arch::Plane;
@@ -479,7 +479,7 @@ fn q6_k_dots<const PLANES: bool, const T: usize, const N: usize>(
             }
         }
         for t in 0..T {
-            let d = halves(group[t], 1664);
+            let d = halves(group[t], Q6_K_D);
             for p in 0..N {
                 acc[t][p] = _mm256_fmadd_ps(d, products[t][p], acc[t][p]);
             }

@@ -16,16 +16,17 @@
 )]
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::registers::{both_f32, both_u8, store_both};
 use super::weights::{
-    five_bits, halves, lookup, nibbles_32, powers, q4_k_two, q5_k_two, q6_k_two, vector, widen_i8,
-    widen_u8,
+    five_bits, halves, lookup, nibbles_32, powers, q4_k_two, q5_k_two, q6_k_four, q6_k_two, vector,
+    widen_i8, widen_u8,
 };
 use crate::activations::Blocks;
 use crate::arch::Plane;
-use crate::arch::avx2::registers::{FAR, NEAR, part, prefetch};
-use crate::arch::avx2::tile_weights::{IQ4_BYTES, MXFP4_RAISED, scales_and_mins};
+use crate::arch::avx2::registers::{NEAR, part, prefetch};
+use crate::arch::avx2::tile_weights::{IQ4_BYTES, MXFP4_RAISED, Q6_K_D, scales_and_mins};
 use crate::arch::avx2::tiles::{Cut, cut, group_at, groups, quants};
 
 /// Inputs `4 c .. 4 c + 4` of a block, in every lane.
@@ -51,7 +52,7 @@ fn expanded(planes: [&[Plane]; 2], b: usize, c: usize) -> __m512i {
 fn add_products<const S: usize, const N: usize>(
     sums: &mut [[__m512i; N]; S],
     x: &[[&[i8; 32]; N]; S],
-    vectors: std::ops::Range<usize>,
+    vectors: Range<usize>,
     weights: impl Fn(usize) -> [__m512i; S],
 ) {
     for c in vectors {
@@ -62,6 +63,13 @@ fn add_products<const S: usize, const N: usize>(
             }
         }
     }
+}
+
+/// The same range, of which the compiler knows nothing, so that it does not unroll a loop over it: then every load in the loop is
+/// one instruction that goes on in even steps, which is what the hardware's prefetching follows.
+#[inline(always)]
+fn rolled(range: Range<usize>) -> Range<usize> {
+    std::hint::black_box(range)
 }
 
 /// The sums so far.
@@ -237,18 +245,20 @@ fn q6_k_dots<const S: usize, const PLANES: bool, const N: usize>(
         let mut products = [_mm512_setzero_ps(); N];
         for first in (0..8).step_by(S) {
             if !PLANES {
-                prefetch_quarter::<FAR, 1680>(group, first / 2);
+                for quarter in first / 2..(first + S) / 2 {
+                    prefetch_quarter::<NEAR, 1680>(group, quarter);
+                }
             }
             let at = b * 8 + first;
             let blocks = blocks(&x, at);
             let weights = |c| weights(group, b, first, c);
             let mut sums = [[[_mm512_setzero_si512(); N]; S]; 2];
-            add_products(&mut sums[0], &blocks, 0..4, weights);
-            add_products(&mut sums[1], &blocks, 4..8, weights);
+            add_products(&mut sums[0], &blocks, rolled(0..4), weights);
+            add_products(&mut sums[1], &blocks, rolled(4..8), weights);
             for s in 0..S {
                 let scales = [
-                    widen_i8(group, 1536 + 16 * (first + s)),
-                    widen_i8(group, 1536 + 16 * (first + s) + 8),
+                    widen_i8(group, 16 * (first + s)),
+                    widen_i8(group, 16 * (first + s) + 8),
                 ];
                 let of_halves = _mm512_or_si512(
                     _mm512_and_si512(scales[0], low),
@@ -270,7 +280,7 @@ fn q6_k_dots<const S: usize, const PLANES: bool, const N: usize>(
                 }
             }
         }
-        let d = halves(group, 1664);
+        let d = halves(group, Q6_K_D);
         for p in 0..N {
             acc[p] = _mm512_fmadd_ps(d, products[p], acc[p]);
         }
@@ -341,6 +351,9 @@ table_functions! {
     q6_k: |tiles, planes, x, out| match PLANES {
         true => q6_k_dots::<1, PLANES, N>(
             tiles, x, out, |_, b, first, c| [expanded(planes, 8 * b + first, c)]),
+        false if N <= 2 => q6_k_dots::<4, PLANES, N>(
+            tiles, x, out, |g, _, first, c| q6_k_four(g, first / 4, c)),
+        // There are no registers for the sums of four.
         false => q6_k_dots::<2, PLANES, N>(
             tiles, x, out, |g, _, first, c| q6_k_two(g, first / 2, c)),
     };

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::registers::{both_eights, both_floats, both_halves, both_u8};
 use crate::arch::avx2::registers::{load_half, part};
-use crate::arch::avx2::tile_weights::e8m0_halves;
+use crate::arch::avx2::tile_weights::{e8m0_halves, q6_k_at};
 
 /// `LEN` bytes from `at` on of a group of each tile.
 #[inline(always)]
@@ -142,20 +142,26 @@ pub(super) fn q5_k_two(groups: [&[u8; 1408]; 2], pair: usize, c: usize) -> [__m5
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
 pub(super) fn q6_k_two(groups: [&[u8; 1680]; 2], pair: usize, c: usize) -> [__m512i; 2] {
-    let (half, by) = (pair / 2, 4 * (pair % 2));
-    let low = half * 512 + 32 * c;
-    let low = [vector(groups, low), vector(groups, low + 256)];
-    let high = right(vector(groups, 1024 + half * 256 + 32 * c), by);
+    let (at, by) = (q6_k_at(pair / 2, c), 4 * (pair % 2));
+    let low = [0, 32].map(|low| nibbles::<false>(right(vector(groups, at + low), by)));
+    let high = right(vector(groups, at + 64), by);
     [
-        or_masked(
-            nibbles::<false>(right(low[0], by)),
-            _mm512_slli_epi16::<4>(high),
-            0x30,
-        ),
-        or_masked(
-            nibbles::<false>(right(low[1], by)),
-            _mm512_slli_epi16::<2>(high),
-            0x30,
-        ),
+        or_masked(low[0], _mm512_slli_epi16::<4>(high), 0x30),
+        or_masked(low[1], _mm512_slli_epi16::<2>(high), 0x30),
+    ]
+}
+
+/// Vectors `c` of the four sub-blocks of a half of Q6_K.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[inline]
+pub(super) fn q6_k_four(groups: [&[u8; 1680]; 2], half: usize, c: usize) -> [__m512i; 4] {
+    let at = q6_k_at(half, c);
+    let low = [vector(groups, at), vector(groups, at + 32)];
+    let high = vector(groups, at + 64);
+    [
+        or_masked(nibbles::<false>(low[0]), _mm512_slli_epi16::<4>(high), 0x30),
+        or_masked(nibbles::<false>(low[1]), _mm512_slli_epi16::<2>(high), 0x30),
+        or_masked(nibbles::<true>(low[0]), high, 0x30),
+        or_masked(nibbles::<true>(low[1]), _mm512_srli_epi16::<2>(high), 0x30),
     ]
 }
