@@ -102,6 +102,10 @@ pub(crate) struct StoredWeighs {
 /// itself, and so more of memory is under way than from one.
 pub(crate) const ABREAST: usize = 2;
 
+/// As [`ABREAST`] of plain values and one position: there one sum for each tile is enough, and every place is read from front to
+/// back.
+pub(crate) const PLACES: usize = 4;
+
 /// Dots of one tile with one, two and four positions, of several with as many, and of two expanded tiles with four and, where
 /// there are registers for the sums, eight, which share the loads of both.
 #[derive(Clone, Copy)]
@@ -136,6 +140,7 @@ pub(crate) struct PlainDots {
     pub(crate) abreast: PlainDot<ABREAST, 1>,
     pub(crate) abreast_two: PlainDot<ABREAST, 2>,
     pub(crate) abreast_four: PlainDot<ABREAST, 4>,
+    pub(crate) places: PlainDot<PLACES, 1>,
 }
 
 /// As [`TileDots`], of decoded weights.

@@ -11,25 +11,25 @@ use crate::format::Format;
 use crate::tile::TILE_ROWS;
 
 /// Every tile with all `n_pos` positions: those of [`ABREAST`] places together, then the rest.
-fn by_places(
+fn by_places<const N: usize>(
     share: &mut Share<'_>,
     n_pos: usize,
-    mut abreast: impl FnMut([&[u8]; ABREAST], [&mut [Sums]; ABREAST]),
+    mut abreast: impl FnMut([&[u8]; N], [&mut [Sums]; N]),
     mut one: impl FnMut(&[u8], &mut [Sums]),
 ) {
     let weight = share.weight;
-    let apart = share.tiles.len() / ABREAST;
+    let apart = share.tiles.len() / N;
     let (first, end) = (share.tiles.start, share.tiles.end);
     for tile in first..first + apart {
-        let tiles: [usize; ABREAST] = std::array::from_fn(|i| tile + i * apart);
-        let mut sums = [[[0.0; TILE_ROWS]; BLOCKS_MIN]; ABREAST];
+        let tiles: [usize; N] = std::array::from_fn(|i| tile + i * apart);
+        let mut sums = [[[0.0; TILE_ROWS]; BLOCKS_MIN]; N];
         let of_each = sums.each_mut().map(|sums| &mut sums[..n_pos]);
         abreast(tiles.map(|tile| weight.tile(tile)), of_each);
         for (tile, sums) in tiles.iter().zip(&sums) {
             share.writer.store(*tile, 0, &sums[..n_pos]);
         }
     }
-    for tile in first + apart * ABREAST..end {
+    for tile in first + apart * N..end {
         let mut sums = [[0.0; TILE_ROWS]; BLOCKS_MIN];
         one(weight.tile(tile), &mut sums[..n_pos]);
         share.writer.store(tile, 0, &sums[..n_pos]);
@@ -92,6 +92,18 @@ pub(super) fn asymmetric(dots: AsymmetricDots, x: &Activations, share: &mut Shar
 pub(super) fn plain(dots: PlainDots, x: &Activations, share: &mut Share<'_>) {
     let format = share.weight.format();
     let of = |p: usize| x.position(p);
+    if x.n_pos() == 1 {
+        let x = [x.position(0)];
+        return by_places(
+            share,
+            1,
+            |tiles, sums| {
+                let sums = sums.map(|sums| sums.first_chunk_mut().expect("one position"));
+                (dots.places)(format, tiles, x, sums);
+            },
+            |tile, sums| meet_one_stored(dots, format, tile, of, sums),
+        );
+    }
     by_places(
         share,
         x.n_pos(),

@@ -94,6 +94,7 @@ pub(super) static KERNELS: Kernels = Kernels {
         abreast: tile_floats::plain_dots,
         abreast_two: tile_floats::plain_dots,
         abreast_four: tile_floats::plain_dots,
+        places: tile_floats::plain_dots,
     },
     read: read::add_up,
     weigh: Weighs {

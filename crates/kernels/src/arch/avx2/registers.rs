@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "load instructions take raw pointers")]
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// 32 bytes.
 #[target_feature(enable = "avx2")]
@@ -87,6 +88,13 @@ pub(in crate::arch) fn prefetch<const AHEAD: usize>(block: &[impl Sized]) {
         // SAFETY: a prefetch reads nothing, so the address may lie outside the matrix.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at) }
     }
+}
+
+/// The same range, of which the compiler knows nothing, so that it does not unroll a loop over it: then every load in the loop is
+/// one instruction that goes on in even steps, which is what the hardware's prefetching follows.
+#[inline(always)]
+pub(in crate::arch) fn rolled(range: Range<usize>) -> Range<usize> {
+    std::hint::black_box(range)
 }
 
 /// Far enough for the latency of memory at the speed of one core.

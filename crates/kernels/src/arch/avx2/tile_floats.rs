@@ -7,7 +7,8 @@
 
 use std::arch::x86_64::*;
 
-use super::registers::{load_f32, load_half, load_u8, prefetch, store_f32};
+use super::registers::{load_f32, load_half, load_u8, prefetch, rolled, store_f32};
+use crate::arch::PLACES;
 use crate::arch::scalar::tiles::{self as portable, CHAIN, cut};
 use crate::format::{Format, Plain};
 
@@ -88,6 +89,7 @@ fn all_chains<const AHEAD: usize, const T: usize, const N: usize, W>(
     out: &mut [&mut [[f32; 8]; N]; T],
 ) {
     let at = match T * N {
+        PLACES if AHEAD > 0 && T == PLACES => in_turn(weights, load, x, out),
         1 if AHEAD > 0 => chains::<4, AHEAD, T, N, W>(weights, load, x, 0, out),
         2 if AHEAD > 0 => chains::<2, AHEAD, T, N, W>(weights, load, x, 0, out),
         1 => chains::<8, AHEAD, T, N, W>(weights, load, x, 0, out),
@@ -143,6 +145,38 @@ fn chains<const C: usize, const AHEAD: usize, const T: usize, const N: usize, W>
         at += CHAIN * C;
     }
     at
+}
+
+/// Chains of every tile and position, one at a time, so that every tile is read from front to back; returns where they end.
+///
+/// Sums enough are under way where the tiles are [`PLACES`]. In one step of the loop a load goes on by a line or two.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn in_turn<const T: usize, const N: usize, W>(
+    weights: [&[W]; T],
+    load: impl Fn(&W) -> __m256,
+    x: [&[f32]; N],
+    out: &mut [&mut [[f32; 8]; N]; T],
+) -> usize {
+    const STEP: usize = 4;
+    let n_chains = weights[0].len() / CHAIN;
+    for at in (0..n_chains).map(|chain| chain * CHAIN) {
+        let mut acc = [[_mm256_setzero_ps(); N]; T];
+        let rows = weights.map(|weights| cut(weights, at).as_chunks::<STEP>().0);
+        let inputs = x.map(|x| cut(x, at).as_chunks::<STEP>().0);
+        for step in rolled(0..CHAIN / STEP) {
+            for i in 0..STEP {
+                for p in 0..N {
+                    let x = _mm256_set1_ps(inputs[p][step][i]);
+                    for t in 0..T {
+                        acc[t][p] = _mm256_fmadd_ps(load(&rows[t][step][i]), x, acc[t][p]);
+                    }
+                }
+            }
+        }
+        add(&acc, out);
+    }
+    n_chains * CHAIN
 }
 
 /// A last, shorter chain of every tile and position.

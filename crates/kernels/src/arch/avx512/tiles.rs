@@ -25,7 +25,7 @@ use super::weights::{
 };
 use crate::activations::Blocks;
 use crate::arch::Plane;
-use crate::arch::avx2::registers::{NEAR, part, prefetch};
+use crate::arch::avx2::registers::{NEAR, part, prefetch, rolled};
 use crate::arch::avx2::tile_weights::{IQ4_BYTES, MXFP4_RAISED, Q6_K_D, scales_and_mins};
 use crate::arch::avx2::tiles::{Cut, cut, group_at, groups, quants};
 
@@ -63,13 +63,6 @@ fn add_products<const S: usize, const N: usize>(
             }
         }
     }
-}
-
-/// The same range, of which the compiler knows nothing, so that it does not unroll a loop over it: then every load in the loop is
-/// one instruction that goes on in even steps, which is what the hardware's prefetching follows.
-#[inline(always)]
-fn rolled(range: Range<usize>) -> Range<usize> {
-    std::hint::black_box(range)
 }
 
 /// The sums so far.

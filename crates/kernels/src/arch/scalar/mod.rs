@@ -44,6 +44,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
         abreast: tiles::plain_dots,
         abreast_two: tiles::plain_dots,
         abreast_four: tiles::plain_dots,
+        places: tiles::plain_dots,
     },
     read: read::add_up,
     weigh: Weighs {
