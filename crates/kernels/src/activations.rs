@@ -89,6 +89,18 @@ pub(crate) struct AsymmetricBlocks<'a> {
     pub(crate) middles: &'a [f32],
 }
 
+impl AsymmetricBlocks<'_> {
+    /// Block `first` and those after it.
+    #[inline(always)]
+    pub(crate) fn after(self, first: usize) -> Self {
+        Self {
+            quants: &self.quants[first * 16..],
+            scales: &self.scales[first..],
+            middles: &self.middles[first..],
+        }
+    }
+}
+
 /// Where asymmetric blocks go; the fields are those of [`AsymmetricBlocks`].
 #[derive(Debug)]
 pub(crate) struct AsymmetricMut<'a> {

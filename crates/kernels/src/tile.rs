@@ -308,6 +308,16 @@ impl<'a> TileView<'a> {
         &self.bytes[tile * self.tile_len()..][..self.tile_len()]
     }
 
+    /// The bytes that so many columns of a tile have; a multiple of the format's block.
+    pub(crate) fn groups_len(&self, cols: usize) -> usize {
+        cols / self.format.block_len() * self.format.block_bytes() * TILE_ROWS
+    }
+
+    /// The bytes of some columns of one tile, of whole blocks.
+    pub(crate) fn groups(&self, tile: usize, columns: Range<usize>) -> &'a [u8] {
+        &self.tile(tile)[self.groups_len(columns.start)..self.groups_len(columns.end)]
+    }
+
     /// The bytes of row `row` as they were before they were tiled.
     ///
     /// # Panics

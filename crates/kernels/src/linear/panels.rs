@@ -74,10 +74,7 @@ struct Meeting<'a> {
 impl<'a> Meeting<'a> {
     /// The groups of tile `i`, 0 or 1.
     fn groups(&self, i: usize) -> &'a [u8] {
-        let format = self.weight.format();
-        let bytes_of = |cols: usize| cols / format.block_len() * format.block_bytes() * TILE_ROWS;
-        let tile = self.weight.tile(self.tile + i);
-        &tile[bytes_of(self.columns.start)..bytes_of(self.columns.end)]
+        self.weight.groups(self.tile + i, self.columns.clone())
     }
 }
 

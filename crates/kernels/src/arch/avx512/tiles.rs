@@ -108,10 +108,6 @@ fn per_32<
     let mut acc = load(&out);
     for b in 0..tiles[0].len() {
         let group = group_at(&tiles, b);
-        if !PLANES {
-            prefetch::<NEAR>(group[0]);
-            prefetch::<NEAR>(group[1]);
-        }
         let mut sums = [[_mm512_setzero_si512(); N]];
         add_products(&mut sums, &[quants(&x, b)], 0..8, |c| {
             let w = match PLANES {
@@ -139,18 +135,6 @@ fn per_32<
         }
     }
     store(&acc, out);
-}
-
-/// Asks for what `group` will be followed by, a quarter at a time.
-#[target_feature(enable = "avx512f,avx512vl")]
-#[inline]
-fn prefetch_quarter<const AHEAD: usize, const GROUP: usize>(
-    group: [&[u8; GROUP]; 2],
-    quarter: usize,
-) {
-    let len = GROUP / 4;
-    prefetch::<AHEAD>(&group[0][len * quarter..][..len]);
-    prefetch::<AHEAD>(&group[1][len * quarter..][..len]);
 }
 
 /// Sub-blocks from `first` on of each position.
@@ -185,8 +169,11 @@ fn with_mins<const GROUP: usize, const S: usize, const PLANES: bool, const N: us
         let (more_scales, more_mins) = scales_and_mins(part(group[1], 32));
         let mut products = [_mm512_setzero_ps(); N];
         for first in (0..8).step_by(S) {
-            if !PLANES {
-                prefetch_quarter::<NEAR, GROUP>(group, first / 2);
+            // With fewer positions the hardware's own prefetching is ahead of the loads.
+            if !PLANES && N > 2 {
+                let len = GROUP / 8;
+                prefetch::<NEAR>(&group[0][len * first..][..len * S]);
+                prefetch::<NEAR>(&group[1][len * first..][..len * S]);
             }
             let mut sums = [[_mm512_setzero_si512(); N]; S];
             let at = b * 8 + first;
@@ -237,11 +224,6 @@ fn q6_k_dots<const S: usize, const PLANES: bool, const N: usize>(
         let group = group_at(&tiles, b);
         let mut products = [_mm512_setzero_ps(); N];
         for first in (0..8).step_by(S) {
-            if !PLANES {
-                for quarter in first / 2..(first + S) / 2 {
-                    prefetch_quarter::<NEAR, 1680>(group, quarter);
-                }
-            }
             let at = b * 8 + first;
             let blocks = blocks(&x, at);
             let weights = |c| weights(group, b, first, c);
