@@ -618,8 +618,7 @@ fn project(
         kernels,
         x,
         n_pos,
-        weight.cols(),
-        Arithmetic::Exact,
+        Arithmetic::Exact.forms(weight.cols(), [weight.format()]),
     );
     out.clear();
     out.resize(n_pos * weight.rows(), 0.0);

@@ -212,14 +212,10 @@ impl Runtime {
         let Some((first, _)) = outputs.iter().flatten().next() else {
             return 0;
         };
-        self.activations.prepare(
-            &mut self.team,
-            self.kernels,
-            x,
-            n_pos,
-            first.cols(),
-            self.profile.arithmetic(),
-        );
+        let formats = outputs.iter().flatten().map(|(matrix, _)| matrix.format());
+        let forms = self.profile.arithmetic().forms(first.cols(), formats);
+        self.activations
+            .prepare(&mut self.team, self.kernels, x, n_pos, forms);
         let mut each = outputs.iter_mut().flatten().map(|(matrix, out)| {
             out.resize(n_pos * matrix.rows(), 0.0);
             LinearJob {

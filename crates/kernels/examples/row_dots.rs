@@ -75,7 +75,13 @@ fn speed(
     let weight = TileView::new(format, rows, cols, &tiles).expect("sized for the shape");
     let values: Vec<f32> = (0..n_pos * cols).map(|i| (i % 17) as f32 - 8.0).collect();
     let mut x = Activations::new();
-    x.prepare(team, kernels, &values, n_pos, cols, arithmetic);
+    x.prepare(
+        team,
+        kernels,
+        &values,
+        n_pos,
+        arithmetic.forms(cols, [format]),
+    );
     let mut out = vec![0.0; rows * n_pos];
     let mut best_s = f64::INFINITY;
     for _ in 0..(256 << 20) / bytes.max(1) + 4 {

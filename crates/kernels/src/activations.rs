@@ -47,6 +47,45 @@ impl Arithmetic {
             (Self::Fast | Self::Asym16, _) => Form::Floats,
         }
     }
+
+    /// All forms in which this arithmetic meets rows of `cols` weights of these formats.
+    pub fn forms(self, cols: usize, formats: impl IntoIterator<Item = Format>) -> Forms {
+        let mut forms = Forms {
+            arithmetic: self,
+            cols,
+            floats: false,
+            blocks: false,
+            asymmetric: false,
+        };
+        for format in formats {
+            match self.form(format, cols) {
+                Form::Floats => forms.floats = true,
+                Form::Blocks => forms.blocks = true,
+                Form::Asymmetric => forms.asymmetric = true,
+            }
+        }
+        forms
+    }
+}
+
+/// Forms in which activations meet some matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forms {
+    arithmetic: Arithmetic,
+    cols: usize,
+    floats: bool,
+    blocks: bool,
+    asymmetric: bool,
+}
+
+impl Forms {
+    fn include(&self, form: Form) -> bool {
+        match form {
+            Form::Floats => self.floats,
+            Form::Blocks => self.blocks,
+            Form::Asymmetric => self.asymmetric,
+        }
+    }
 }
 
 /// One position in blocks of 32.
@@ -112,7 +151,7 @@ pub(crate) struct AsymmetricMut<'a> {
 /// A position and where its 8-bit forms go.
 #[derive(Debug)]
 struct Part<'a> {
-    blocks: QuantizedMut<'a>,
+    blocks: Option<QuantizedMut<'a>>,
     asymmetric: Option<AsymmetricMut<'a>>,
 }
 
@@ -126,7 +165,7 @@ pub(crate) struct QuantizedMut<'a> {
     pub(crate) scaled_sums: &'a mut [f32],
 }
 
-/// Blocks of 16 of all positions; empty where the arithmetic has none.
+/// Blocks of 16 of all positions; empty where no matrix wants them.
 #[derive(Debug, Default)]
 struct Asymmetric {
     quants: Vec<i8>,
@@ -155,12 +194,12 @@ impl Asymmetric {
     }
 }
 
-/// `[n_pos, cols]` activations in every form that a kernel may ask for, position after position in each.
+/// `[n_pos, cols]` activations in the forms in which they meet the matrices that consume them, position after position in each.
 #[derive(Debug, Default)]
 pub struct Activations {
     n_pos: usize,
-    cols: usize,
-    arithmetic: Option<Arithmetic>,
+    /// `None` before anything was prepared.
+    forms: Option<Forms>,
     floats: Vec<f32>,
     quants: Vec<i8>,
     scales: Vec<f32>,
@@ -187,7 +226,8 @@ impl Activations {
         Self::default()
     }
 
-    /// Takes `x`, row-major `[n_pos, cols]`, in place of what was there; the team shares the positions.
+    /// Takes `x`, row-major `[n_pos, cols]` with the columns of `forms`, in place of what was there; the team shares the
+    /// positions. Only these forms can be met.
     ///
     /// # Panics
     ///
@@ -198,35 +238,34 @@ impl Activations {
         kernels: &Kernels,
         x: &[f32],
         n_pos: usize,
-        cols: usize,
-        arithmetic: Arithmetic,
+        forms: Forms,
     ) {
+        let cols = forms.cols;
         assert_eq!(
             Some(x.len()),
             n_pos.checked_mul(cols),
             "values of {n_pos} x {cols} activations"
         );
         self.n_pos = n_pos;
-        self.cols = cols;
-        self.arithmetic = Some(arithmetic);
+        self.forms = Some(forms);
         self.floats.clear();
-        self.floats.extend_from_slice(x);
-        let n_asymmetric = match arithmetic {
-            Arithmetic::Exact => return,
-            Arithmetic::Fast => 0,
-            Arithmetic::Asym16 => x.len(),
-        };
-        if cols == 0 || !cols.is_multiple_of(32) {
+        if forms.floats {
+            self.floats.extend_from_slice(x);
+        }
+        // Without columns there is nothing to quantize.
+        if !(forms.blocks || forms.asymmetric) || cols == 0 {
             return;
         }
-        self.asymmetric.resize(n_asymmetric);
-        self.quants.resize(x.len(), 0);
-        self.scales.resize(x.len() / 32, 0.0);
-        self.sums.resize(x.len() / 32, 0);
-        self.halves.resize(x.len() / 16, 0);
-        self.scaled_sums.resize(x.len() / 32, 0.0);
+        let len_if = |wanted: bool| if wanted { x.len() } else { 0 };
+        self.asymmetric.resize(len_if(forms.asymmetric));
+        let len = len_if(forms.blocks);
+        self.quants.resize(len, 0);
+        self.scales.resize(len / 32, 0.0);
+        self.sums.resize(len / 32, 0);
+        self.halves.resize(len / 16, 0);
+        self.scaled_sums.resize(len / 32, 0.0);
         // What belongs to a position stays together, so that each thread gets whole positions.
-        let each = (self.quants.chunks_mut(cols))
+        let mut blocks = (self.quants.chunks_mut(cols))
             .zip(self.scales.chunks_mut(cols / 32))
             .zip(self.sums.chunks_mut(cols / 32))
             .zip(self.halves.chunks_mut(cols / 16))
@@ -242,20 +281,22 @@ impl Activations {
             );
         let mut asymmetric = self.asymmetric.positions(cols);
         let mut parts = emptied(std::mem::take(&mut self.parts));
-        parts.extend(each.map(|blocks| Part {
-            blocks,
+        parts.extend((0..n_pos).map(|_| Part {
+            blocks: blocks.next(),
             asymmetric: asymmetric.next(),
         }));
         team.chunks_mut(&mut parts, 1, |p, part| {
             let x = &x[p * cols..][..cols];
             for Part { blocks, asymmetric } in part {
-                kernels.quantize(x, blocks);
+                if let Some(blocks) = blocks {
+                    kernels.quantize(x, blocks);
+                }
                 if let Some(asymmetric) = asymmetric {
                     kernels.quantize_asymmetric(x, asymmetric);
                 }
             }
         });
-        drop(asymmetric);
+        drop((blocks, asymmetric));
         self.parts = emptied(parts);
     }
 
@@ -266,35 +307,39 @@ impl Activations {
 
     /// Values per position.
     pub fn cols(&self) -> usize {
-        self.cols
+        self.forms.map_or(0, |forms| forms.cols)
     }
 
     /// The float values of position `p`.
     ///
     /// # Panics
     ///
-    /// If there is no such position.
+    /// If there is no such position, or no matrix met floats.
     #[inline]
     pub fn position(&self, p: usize) -> &[f32] {
         assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
-        &self.floats[p * self.cols..][..self.cols]
+        let cols = self.cols();
+        &self.floats[p * cols..][..cols]
     }
 
     /// In which form these meet rows of `format`.
     ///
     /// # Panics
     ///
-    /// If nothing was prepared.
+    /// If that form was not prepared.
     pub(crate) fn form(&self, format: Format) -> Form {
-        let arithmetic = self.arithmetic.expect("activations were prepared");
-        arithmetic.form(format, self.cols)
+        let forms = self.forms.expect("activations were prepared");
+        let form = forms.arithmetic.form(format, forms.cols);
+        assert!(forms.include(form), "{form:?} were not prepared");
+        form
     }
 
     /// Position `p` in blocks of 32; only where the form of a format is [`Form::Blocks`].
     #[inline(always)]
     pub(crate) fn blocks(&self, p: usize) -> Blocks<'_> {
         assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
-        let (cols, n) = (self.cols, self.cols / 32);
+        let cols = self.cols();
+        let n = cols / 32;
         Blocks {
             quants: &self.quants[p * cols..][..cols],
             scales: &self.scales[p * n..][..n],
@@ -308,7 +353,8 @@ impl Activations {
     #[inline(always)]
     pub(crate) fn asymmetric(&self, p: usize) -> AsymmetricBlocks<'_> {
         assert!(p < self.n_pos, "position {p} of {}", self.n_pos);
-        let (cols, n) = (self.cols, self.cols / 16);
+        let cols = self.cols();
+        let n = cols / 16;
         AsymmetricBlocks {
             quants: &self.asymmetric.quants[p * cols..][..cols],
             scales: &self.asymmetric.scales[p * n..][..n],

@@ -28,7 +28,8 @@
 //! let mut tiles = [0; 8 * 3 * 4];
 //! pack_tiles(&mut team, weight, RowOrder::Stored, &mut tiles);
 //! let mut x = Activations::new();
-//! x.prepare(&mut team, kernels, &[1.0, 0.0, -1.0], 1, 3, Arithmetic::Exact);
+//! let forms = Arithmetic::Exact.forms(3, [Format::F32]);
+//! x.prepare(&mut team, kernels, &[1.0, 0.0, -1.0], 1, forms);
 //! let mut out = [0.0; 2];
 //! let weight = TileView::new(Format::F32, 2, 3, &tiles)?;
 //! let job = LinearJob { weight, out: &mut out };
@@ -49,7 +50,7 @@ mod probe;
 mod team;
 mod tile;
 
-pub use activations::{Activations, Arithmetic, Form};
+pub use activations::{Activations, Arithmetic, Form, Forms};
 pub use arch::{Isa, Kernels};
 pub use attention::KeptRows;
 pub use encode::{EncodeError, encode, f32_to_bf16, f32_to_f16, has_encoder};

@@ -91,7 +91,8 @@ pub fn multiply_rate_gmac_s(team: &mut Team, kernels: &Kernels, arithmetic: Arit
     let values: Vec<f32> = (0..POSITIONS * COLS)
         .map(|i| (i % 17) as f32 - 8.0)
         .collect();
-    x.prepare(team, kernels, &values, POSITIONS, COLS, arithmetic);
+    let forms = arithmetic.forms(COLS, [weight.format()]);
+    x.prepare(team, kernels, &values, POSITIONS, forms);
     let n_products = PRODUCTS * n_threads;
     let mut outs = vec![vec![0.0; POSITIONS * rows]; n_products];
     let n_macs = DISPATCHES * n_products * POSITIONS * rows * COLS;

@@ -188,8 +188,7 @@ fn product(
         kernels,
         x,
         n_pos,
-        weight.cols(),
-        arithmetic,
+        arithmetic.forms(weight.cols(), [weight.format()]),
     );
     let tiles = Tiles::new(weight, RowOrder::Stored);
     let job = LinearJob {

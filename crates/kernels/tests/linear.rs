@@ -52,7 +52,9 @@ fn run_in_pieces(
 ) -> (Vec<Vec<f32>>, usize) {
     let kernels = Kernels::detect();
     let mut activations = Activations::new();
-    activations.prepare(team, kernels, x, n_pos, jobs[0].0.cols, arithmetic);
+    let formats = jobs.iter().map(|(w, _)| w.format);
+    let forms = arithmetic.forms(jobs[0].0.cols, formats);
+    activations.prepare(team, kernels, x, n_pos, forms);
     let mut outputs: Vec<Vec<f32>> = jobs
         .iter()
         .map(|(w, _)| vec![f32::NAN; n_pos * w.rows])
@@ -244,4 +246,43 @@ fn columns_must_agree() {
         message.contains("columns of weights and activations"),
         "{message}"
     );
+}
+
+/// What a buffer holds of an earlier call meets nothing, and does not change the bits of a later one.
+#[test]
+fn only_prepared_forms_are_met() {
+    let mut rng = Rng::new(7);
+    let (n_pos, cols) = (3, 96);
+    let of = |format| Weights::new(&mut Rng::new(8), format, 10, cols);
+    let (quantized, plain) = (of(Format::Q8_0), of(Format::F32));
+    let tiles = |w: &Weights| Tiles::new(w.view(), RowOrder::Stored);
+    let (quantized_tiles, plain_tiles) = (tiles(&quantized), tiles(&plain));
+    let kernels = Kernels::detect();
+    let mut x = Activations::new();
+    let meet = |x: &Activations, tiles: &Tiles| {
+        let mut out = vec![f32::NAN; n_pos * 10];
+        let mut jobs = [LinearJob {
+            weight: tiles.view(),
+            out: &mut out,
+        }];
+        linear(&mut one_thread(), kernels, x, &mut jobs);
+        out
+    };
+    for arithmetic in [Arithmetic::Fast, Arithmetic::Asym16, Arithmetic::Fast] {
+        for (weight, this, other) in [
+            (&quantized, &quantized_tiles, &plain_tiles),
+            (&plain, &plain_tiles, &quantized_tiles),
+        ] {
+            let values = rng.floats(n_pos * cols);
+            let forms = arithmetic.forms(cols, [weight.format]);
+            x.prepare(&mut one_thread(), kernels, &values, n_pos, forms);
+            let jobs = [(weight, RowOrder::Stored)];
+            let fresh = run(&mut one_thread(), &values, n_pos, arithmetic, &jobs);
+            assert_same_bits(&meet(&x, this), &fresh[0], weight.format.name());
+            let message = panic_message(|| {
+                meet(&x, other);
+            });
+            assert!(message.contains("were not prepared"), "{message}");
+        }
+    }
 }
