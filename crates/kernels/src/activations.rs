@@ -79,7 +79,7 @@ pub struct Forms {
 }
 
 impl Forms {
-    fn include(&self, form: Form) -> bool {
+    fn includes(&self, form: Form) -> bool {
         match form {
             Form::Floats => self.floats,
             Form::Blocks => self.blocks,
@@ -330,7 +330,7 @@ impl Activations {
     pub(crate) fn form(&self, format: Format) -> Form {
         let forms = self.forms.expect("activations were prepared");
         let form = forms.arithmetic.form(format, forms.cols);
-        assert!(forms.include(form), "{form:?} were not prepared");
+        assert!(forms.includes(form), "{form:?} were not prepared");
         form
     }
 
