@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use crate::arch::Kernels;
 use crate::format::Format;
 use crate::linear::few::{meet_one_stored, meet_stored};
-use crate::linear::panels::{Sums, meet_decoded};
+use crate::linear::panels::{Sums, meet_decoded, meet_decoded_pair};
 use crate::tile::TILE_ROWS;
 
 /// Keys whose values meet all queries before the next ones do: few enough to stay in a first-level cache with their
@@ -23,7 +23,8 @@ const DECODED_MIN: usize = 16;
 /// Decoded keys and values and the scores of one thread, kept between calls.
 #[derive(Default)]
 struct Buffers {
-    keys: Vec<[f32; TILE_ROWS]>,
+    tile: Vec<[[f32; TILE_ROWS]; 1]>,
+    pair: Vec<[[f32; TILE_ROWS]; 2]>,
     values: Vec<f32>,
     sums: Vec<Sums>,
 }
@@ -31,7 +32,8 @@ struct Buffers {
 thread_local! {
     static BUFFERS: RefCell<Buffers> = const {
         RefCell::new(Buffers {
-            keys: Vec::new(),
+            tile: Vec::new(),
+            pair: Vec::new(),
             values: Vec::new(),
             sums: Vec::new(),
         })
@@ -79,7 +81,10 @@ impl Kernels {
         let of = |q: usize| queries[q];
         BUFFERS.with_borrow_mut(
             |Buffers {
-                 keys: panels, sums, ..
+                 tile: one,
+                 pair: two,
+                 sums,
+                 ..
              }| {
                 for (first, pair) in (0..)
                     .step_by(2 * TILE_ROWS)
@@ -91,10 +96,16 @@ impl Kernels {
                     let (a, b) = sums.split_at_mut(n);
                     let (tile, second) = pair.split_at(tile_bytes);
                     if n >= DECODED_MIN {
-                        panels.resize(2 * d_key, [0.0; TILE_ROWS]);
-                        self.decode_tile(keys.format, pair, &mut panels[..n_tiles * d_key]);
-                        let (one, two) = panels.split_at(d_key);
-                        meet_decoded(self.float_dots(), [one, two], of, [a, b]);
+                        let dots = self.float_dots();
+                        if second.is_empty() {
+                            one.resize(d_key, [[0.0; TILE_ROWS]; 1]);
+                            (self.decode_tile)(keys.format, [tile], one);
+                            meet_decoded(dots, one, of, a);
+                        } else {
+                            two.resize(d_key, [[0.0; TILE_ROWS]; 2]);
+                            (self.decode_pair)(keys.format, [tile, second], two);
+                            meet_decoded_pair(dots, two, of, [a, b]);
+                        }
                     } else if second.is_empty() {
                         meet_one_stored(self.plain, keys.format, tile, of, a);
                     } else {

@@ -51,7 +51,8 @@ pub(crate) const READ_STEP: usize = 128;
 type Decode = fn(Format, &[u8], &mut [f32]);
 type Quantize = fn(&[f32], &mut QuantizedMut<'_>);
 type QuantizeAsymmetric = fn(&[f32], &mut AsymmetricMut<'_>);
-type DecodeTile = fn(Format, &[u8], &mut [[f32; TILE_ROWS]]);
+/// Decodes groups of eight blocks of `T` tiles, one entry per column.
+type DecodeTiles<const T: usize> = fn(Format, [&[u8]; T], &mut [[[f32; TILE_ROWS]; T]]);
 /// As [`TileDot`] for whole tiles of plain values.
 type PlainDot<const T: usize, const N: usize> =
     fn(Format, [&[u8]; T], [&[f32]; N], [&mut [[f32; TILE_ROWS]; N]; T]);
@@ -74,7 +75,7 @@ pub(crate) type AsymmetricDot<const T: usize, const N: usize> =
 
 /// As [`TileDot`] for decoded weights, one entry per column.
 type FloatDot<const T: usize, const N: usize> =
-    fn([&[[f32; TILE_ROWS]]; T], [&[f32]; N], [&mut [[f32; TILE_ROWS]; N]; T]);
+    fn(&[[[f32; TILE_ROWS]; T]], [&[f32]; N], [&mut [[f32; TILE_ROWS]; N]; T]);
 
 /// Adds rows, each times its weight for each of `N` queries: the rows, their width, the weights, the sums.
 type Weigh<const N: usize> = fn(&[f32], usize, [&[f32]; N], &mut [f32]);
@@ -149,6 +150,8 @@ pub(crate) struct FloatDots {
     pub(crate) one: FloatDot<1, 1>,
     pub(crate) two: FloatDot<1, 2>,
     pub(crate) four: FloatDot<1, 4>,
+    pub(crate) pair_one: FloatDot<2, 1>,
+    pub(crate) pair_two: FloatDot<2, 2>,
     pub(crate) pair: FloatDot<2, 4>,
     pub(crate) pair_eight: Option<FloatDot<2, 8>>,
 }
@@ -174,6 +177,8 @@ macro_rules! by_positions {
             one: $function,
             two: $function,
             four: $function,
+            pair_one: $function,
+            pair_two: $function,
             pair: $function,
             pair_eight: None,
         }
@@ -236,7 +241,8 @@ pub struct Kernels {
     quantize_asymmetric: QuantizeAsymmetric,
     integer: IntegerTable,
     pub(crate) asymmetric: AsymmetricDots,
-    decode_tile: DecodeTile,
+    pub(crate) decode_tile: DecodeTiles<1>,
+    pub(crate) decode_pair: DecodeTiles<2>,
     floats: FloatDots,
     pub(crate) plain: PlainDots,
     pub(crate) read: Read,
@@ -404,11 +410,6 @@ impl Kernels {
     /// The dots of decoded tiles.
     pub(crate) fn float_dots(&self) -> FloatDots {
         self.floats
-    }
-
-    /// Decodes groups of eight blocks, one entry per column.
-    pub(crate) fn decode_tile(&self, format: Format, groups: &[u8], out: &mut [[f32; TILE_ROWS]]) {
-        (self.decode_tile)(format, groups, out);
     }
 
     /// Quantizes whole blocks of 32.

@@ -18,15 +18,18 @@ use crate::tile::{TILE_ROWS, TileView};
 /// Positions of a block whose columns are of 8 bits.
 const INTEGER_POSITIONS: usize = 128;
 
-/// Positions of a block of floats: for each of them weights are decoded once more.
-const FLOAT_POSITIONS: usize = 256;
+/// Positions of a block of floats: for each of them weights are decoded once more. A panel of them is half of a second-level cache.
+const FLOAT_POSITIONS: usize = 512;
 
 /// Tiles whose sums over a block of positions are kept while the columns go by.
 const BLOCK_TILES: usize = 32;
 
-/// Columns of a panel of decoded weights of one tile, half as many of two: with their eight rows, half of a first-level cache.
+/// As [`BLOCK_TILES`] of floats, whose blocks have more positions.
+const FLOAT_TILES: usize = 8;
+
+/// Columns of a panel of decoded weights of one tile, half as many of two: with their eight rows, 32 KiB.
 /// A multiple of the blocks of all formats and of the chains of sums, and so is its half.
-const FLOAT_PANEL: usize = 512;
+const FLOAT_PANEL: usize = 1024;
 
 /// Columns of a panel of weights of 8 bits, a multiple of all blocks: narrower ones are no faster, and rows that are wider
 /// leave no room for the positions of a block in a second-level cache.
@@ -48,7 +51,8 @@ struct Blocking {
 #[derive(Default)]
 struct Buffers {
     sums: Vec<Sums>,
-    values: [Vec<[f32; TILE_ROWS]>; 2],
+    values: Vec<[[f32; TILE_ROWS]; 1]>,
+    both: Vec<[[f32; TILE_ROWS]; 2]>,
     planes: [Vec<Plane>; 2],
 }
 
@@ -56,7 +60,8 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = const {
         RefCell::new(Buffers {
             sums: Vec::new(),
-            values: [Vec::new(), Vec::new()],
+            values: Vec::new(),
+            both: Vec::new(),
             planes: [Vec::new(), Vec::new()],
         })
     };
@@ -257,7 +262,7 @@ pub(super) fn floats(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) 
     let (tiles, abreast) = match x.n_pos() {
         0..4 => (1, 1),
         4..BLOCKS_MIN => (2, 2),
-        _ => (BLOCK_TILES, 2),
+        _ => (FLOAT_TILES, 2),
     };
     let blocking = Blocking {
         positions: FLOAT_POSITIONS,
@@ -265,50 +270,63 @@ pub(super) fn floats(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) 
         abreast,
         columns: FLOAT_PANEL / abreast,
     };
-    BUFFERS.with_borrow_mut(|Buffers { sums, values, .. }| {
-        for values in &mut *values {
-            values.resize(FLOAT_PANEL, [0.0; TILE_ROWS]);
-        }
-        in_panels(x, share, blocking, sums, |meeting, [first, second]| {
-            let format = meeting.weight.format();
-            let n_cols = meeting.columns.len();
-            let n_tiles = 1 + usize::from(!second.is_empty());
-            for (i, values) in values.iter_mut().enumerate().take(n_tiles) {
-                kernels.decode_tile(format, meeting.groups(i), &mut values[..n_cols]);
-            }
-            let values = values.each_ref().map(|values| &values[..n_cols]);
-            let of = |pos: usize| &x.position(meeting.first + pos)[meeting.columns.clone()];
-            meet_decoded(dots, values, of, [first, second]);
-        });
-    });
+    BUFFERS.with_borrow_mut(
+        |Buffers {
+             sums, values, both, ..
+         }| {
+            values.resize(FLOAT_PANEL, [[0.0; TILE_ROWS]; 1]);
+            both.resize(FLOAT_PANEL, [[0.0; TILE_ROWS]; 2]);
+            in_panels(x, share, blocking, sums, |meeting, [first, second]| {
+                let format = meeting.weight.format();
+                let n_cols = meeting.columns.len();
+                let of = |pos: usize| &x.position(meeting.first + pos)[meeting.columns.clone()];
+                if second.is_empty() {
+                    let values = &mut values[..n_cols];
+                    (kernels.decode_tile)(format, [meeting.groups(0)], values);
+                    return meet_decoded(dots, values, of, first);
+                }
+                let both = &mut both[..n_cols];
+                (kernels.decode_pair)(format, [meeting.groups(0), meeting.groups(1)], both);
+                meet_decoded_pair(dots, both, of, [first, second]);
+            });
+        },
+    );
 }
 
-/// Decoded weights of two tiles with the positions that `of` names; of one where there are no sums of a second.
+/// Decoded weights of a tile with the positions that `of` names.
 pub(crate) fn meet_decoded<'a>(
     dots: FloatDots,
-    values: [&[[f32; TILE_ROWS]]; 2],
+    values: &[[[f32; TILE_ROWS]; 1]],
+    of: impl Fn(usize) -> &'a [f32],
+    sums: &mut [Sums],
+) {
+    by_positions(
+        0,
+        sums,
+        |p, sums| (dots.four)(values, [of(p), of(p + 1), of(p + 2), of(p + 3)], [sums]),
+        |p, sums| (dots.two)(values, [of(p), of(p + 1)], [sums]),
+        |p, sums| (dots.one)(values, [of(p)], [sums]),
+    );
+}
+
+/// As [`meet_decoded`] of two tiles.
+pub(crate) fn meet_decoded_pair<'a>(
+    dots: FloatDots,
+    values: &[[[f32; TILE_ROWS]; 2]],
     of: impl Fn(usize) -> &'a [f32],
     sums: [&mut [Sums]; 2],
 ) {
-    let four = |p: usize| [of(p), of(p + 1), of(p + 2), of(p + 3)];
     let (eights, sums) = match dots.pair_eight {
         Some(dot) => pairs(sums, |p, sums| {
             dot(values, std::array::from_fn(|i| of(p + i)), sums);
         }),
         None => (0, sums),
     };
-    let (fours, [first, second]) = pairs(sums, |p, sums| {
-        (dots.pair)(values, four(eights + p), sums);
-    });
-    let one_tile = |values: &[[f32; TILE_ROWS]], sums: &mut [Sums]| {
-        by_positions(
-            eights + fours,
-            sums,
-            |p, sums| (dots.four)([values], four(p), [sums]),
-            |p, sums| (dots.two)([values], [of(p), of(p + 1)], [sums]),
-            |p, sums| (dots.one)([values], [of(p)], [sums]),
-        );
-    };
-    one_tile(values[0], first);
-    one_tile(values[1], second);
+    let of = |p: usize| of(eights + p);
+    pairs_by_positions(
+        sums,
+        |p, sums| (dots.pair)(values, [of(p), of(p + 1), of(p + 2), of(p + 3)], sums),
+        |p, sums| (dots.pair_two)(values, [of(p), of(p + 1)], sums),
+        |p, sums| (dots.pair_one)(values, [of(p)], sums),
+    );
 }

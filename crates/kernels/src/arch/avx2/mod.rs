@@ -86,6 +86,7 @@ pub(super) static KERNELS: Kernels = Kernels {
         four: asymmetric::q8_0,
     },
     decode_tile: tile_decode::decode,
+    decode_pair: tile_decode::decode,
     floats: by_positions!(tile_floats::floats),
     plain: PlainDots {
         one: tile_floats::plain_dots,

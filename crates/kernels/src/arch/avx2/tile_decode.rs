@@ -18,31 +18,45 @@ use super::tile_weights::{
 use crate::arch::scalar::tiles as portable;
 use crate::format::Format;
 
-/// Decodes groups of eight blocks, one entry per column; the values are those of the scalar decoders.
-pub(super) fn decode(format: Format, groups: &[u8], out: &mut [[f32; 8]]) {
-    // SAFETY: reachable only through the table that `super::kernels` guards.
-    unsafe { decode_groups(format, groups, out) }
+/// Decodes groups of eight blocks of each tile, one entry per column; the values are those of the scalar decoders.
+pub(super) fn decode<const T: usize>(format: Format, tiles: [&[u8]; T], out: &mut [[[f32; 8]; T]]) {
+    for (t, groups) in tiles.into_iter().enumerate() {
+        // SAFETY: reachable only through the table that `super::kernels` guards.
+        unsafe { decode_groups(format, groups, t, out) }
+    }
 }
 
+/// Those of tile `t`.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn decode_groups(format: Format, groups: &[u8], out: &mut [[f32; 8]]) {
+fn decode_groups<const T: usize>(
+    format: Format,
+    groups: &[u8],
+    t: usize,
+    out: &mut [[[f32; 8]; T]],
+) {
     match format {
         Format::F16 => {
             for (group, out) in groups.as_chunks::<16>().0.iter().zip(out) {
-                store_f32(out, halves(group, 0));
+                store_f32(&mut out[t], halves(group, 0));
             }
         }
-        Format::Q4_0 => decode_32::<144, false>(
+        Format::Q4_0 => decode_32::<144, false, T>(
             groups,
+            t,
             out,
             |g| halves(g, 0),
             |g, c| _mm256_sub_epi8(nibbles_32(g, 16, c), _mm256_set1_epi8(8)),
         ),
-        Format::Q4_1 => {
-            decode_32::<160, true>(groups, out, |g| halves(g, 0), |g, c| nibbles_32(g, 32, c))
-        }
-        Format::Q5_0 => decode_32::<176, false>(
+        Format::Q4_1 => decode_32::<160, true, T>(
             groups,
+            t,
+            out,
+            |g| halves(g, 0),
+            |g, c| nibbles_32(g, 32, c),
+        ),
+        Format::Q5_0 => decode_32::<176, false, T>(
+            groups,
+            t,
             out,
             |g| halves(g, 0),
             |g, c| {
@@ -50,23 +64,30 @@ fn decode_groups(format: Format, groups: &[u8], out: &mut [[f32; 8]]) {
                 _mm256_sub_epi8(q, _mm256_set1_epi8(16))
             },
         ),
-        Format::Q5_1 => decode_32::<192, true>(
+        Format::Q5_1 => decode_32::<192, true, T>(
             groups,
+            t,
             out,
             |g| halves(g, 0),
             |g, c| _mm256_or_si256(nibbles_32(g, 64, c), fifth(vector(g, 32), c)),
         ),
-        Format::Q8_0 => {
-            decode_32::<272, false>(groups, out, |g| halves(g, 0), |g, c| vector(g, 16 + 32 * c))
-        }
-        Format::Iq4Nl => decode_32::<144, false>(
+        Format::Q8_0 => decode_32::<272, false, T>(
             groups,
+            t,
+            out,
+            |g| halves(g, 0),
+            |g, c| vector(g, 16 + 32 * c),
+        ),
+        Format::Iq4Nl => decode_32::<144, false, T>(
+            groups,
+            t,
             out,
             |g| halves(g, 0),
             |g, c| lookup(&IQ4_BYTES, nibbles_32(g, 16, c)),
         ),
-        Format::Mxfp4 => decode_32::<136, false>(
+        Format::Mxfp4 => decode_32::<136, false, T>(
             groups,
+            t,
             out,
             |g| e8m0_halves(part(g, 0)),
             |g, c| {
@@ -74,11 +95,11 @@ fn decode_groups(format: Format, groups: &[u8], out: &mut [[f32; 8]]) {
                 _mm256_sub_epi8(raised, _mm256_set1_epi8(16))
             },
         ),
-        Format::Q4K => decode_with_mins::<1152>(groups, out, |g, j, c| q4_k_weights(g, j, c)),
-        Format::Q5K => decode_with_mins::<1408>(groups, out, |g, j, c| q5_k_weights(g, j, c)),
-        Format::Q6K => decode_q6_k(groups, out),
+        Format::Q4K => decode_with_mins::<1152, T>(groups, t, out, |g, j, c| q4_k_weights(g, j, c)),
+        Format::Q5K => decode_with_mins::<1408, T>(groups, t, out, |g, j, c| q5_k_weights(g, j, c)),
+        Format::Q6K => decode_q6_k(groups, t, out),
         Format::F32 | Format::Bf16 | Format::Q2K | Format::Q3K | Format::Iq4Xs => {
-            portable::decode_group(format, groups, out);
+            portable::decode_group(format, groups, t, out);
         }
     }
 }
@@ -102,9 +123,10 @@ fn columns(v: __m256i) -> [__m256; 4] {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn decode_32<const GROUP: usize, const MIN: bool>(
+fn decode_32<const GROUP: usize, const MIN: bool, const T: usize>(
     groups: &[u8],
-    out: &mut [[f32; 8]],
+    t: usize,
+    out: &mut [[[f32; 8]; T]],
     scale: impl Fn(&[u8; GROUP]) -> __m256,
     weights: impl Fn(&[u8; GROUP], usize) -> __m256i,
 ) {
@@ -117,7 +139,7 @@ fn decode_32<const GROUP: usize, const MIN: bool>(
                 if MIN {
                     value = _mm256_add_ps(value, halves(group, 16));
                 }
-                store_f32(&mut out[4 * c + i], value);
+                store_f32(&mut out[4 * c + i][t], value);
             }
         }
     }
@@ -125,9 +147,10 @@ fn decode_32<const GROUP: usize, const MIN: bool>(
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn decode_with_mins<const GROUP: usize>(
+fn decode_with_mins<const GROUP: usize, const T: usize>(
     groups: &[u8],
-    out: &mut [[f32; 8]],
+    t: usize,
+    out: &mut [[[f32; 8]; T]],
     weights: impl Fn(&[u8; GROUP], usize, usize) -> __m256i,
 ) {
     let (out, _) = out.as_chunks_mut::<256>();
@@ -140,7 +163,7 @@ fn decode_with_mins<const GROUP: usize>(
             for c in 0..8 {
                 for (i, column) in columns(weights(group, j, c)).into_iter().enumerate() {
                     let value = _mm256_sub_ps(_mm256_mul_ps(scale, column), min);
-                    store_f32(&mut out[32 * j + 4 * c + i], value);
+                    store_f32(&mut out[32 * j + 4 * c + i][t], value);
                 }
             }
         }
@@ -149,7 +172,7 @@ fn decode_with_mins<const GROUP: usize>(
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn decode_q6_k(groups: &[u8], out: &mut [[f32; 8]]) {
+fn decode_q6_k<const T: usize>(groups: &[u8], t: usize, out: &mut [[[f32; 8]; T]]) {
     let (out, _) = out.as_chunks_mut::<256>();
     for (group, out) in groups.as_chunks::<1680>().0.iter().zip(out) {
         let d = halves(group, Q6_K_D);
@@ -159,7 +182,10 @@ fn decode_q6_k(groups: &[u8], out: &mut [[f32; 8]]) {
                 let q = _mm256_sub_epi8(q6_k_weights(group, j, c), _mm256_set1_epi8(32));
                 let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(scale[c / 4]));
                 for (i, column) in columns(q).into_iter().enumerate() {
-                    store_f32(&mut out[32 * j + 4 * c + i], _mm256_mul_ps(scale, column));
+                    store_f32(
+                        &mut out[32 * j + 4 * c + i][t],
+                        _mm256_mul_ps(scale, column),
+                    );
                 }
             }
         }

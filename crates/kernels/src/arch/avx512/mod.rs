@@ -56,6 +56,8 @@ static KERNELS: Kernels = {
             q6_k: with_pairs!(one.integer, q6_k),
         },
         floats: FloatDots {
+            pair_one: floats::floats,
+            pair_two: floats::floats,
             pair: floats::floats,
             pair_eight: Some(floats::floats),
             ..one.floats

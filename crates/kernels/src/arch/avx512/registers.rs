@@ -50,6 +50,14 @@ pub(super) fn both_floats(a: __m256, b: __m256) -> __m512 {
     _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(a), b))
 }
 
+/// 8 floats of each tile that stand side by side.
+#[target_feature(enable = "avx512f,avx512vl")]
+#[inline]
+pub(super) fn load_both(values: &[[f32; 8]; 2]) -> __m512 {
+    // SAFETY: the array has 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_ps(values.as_ptr().cast()) }
+}
+
 /// Stores the 8 floats of each tile.
 #[target_feature(enable = "avx512f,avx512vl")]
 #[inline]

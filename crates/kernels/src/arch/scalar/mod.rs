@@ -35,7 +35,8 @@ pub(crate) static KERNELS: Kernels = Kernels {
         two: asymmetric::q8_0,
         four: asymmetric::q8_0,
     },
-    decode_tile: |format, groups, out| tiles::decode_group(format, groups, out),
+    decode_tile: tiles::decode,
+    decode_pair: tiles::decode,
     floats: by_positions!(tiles::floats),
     plain: PlainDots {
         one: tiles::plain_dots,

@@ -5,6 +5,8 @@
 //! the order of the columns.  In float arithmetic every 64 columns are one chain of fused multiply-adds, and the chains
 //! are added in order.  A position's result depends on nothing but the rows and that position.
 
+use std::ops::Index;
+
 use super::decode::{
     IQ4_VALUES, MXFP4_DOUBLED, e8m0_half, f16_at, five_bits, nibbles, q5_k_quant, q6_k_quant,
     scales_and_mins,
@@ -24,6 +26,30 @@ pub(crate) fn cut<X>(values: &[X], at: usize) -> &[X; CHAIN] {
     values[at..]
         .first_chunk()
         .expect("the chain lies inside the row")
+}
+
+/// As [`cut`] for each of several rows. A loop, for closures of a caller that is compiled for more features are not inlined into
+/// `map`.
+#[inline(always)]
+pub(crate) fn cut_each<X, const S: usize>(values: [&[X]; S], at: usize) -> [&[X; CHAIN]; S] {
+    let mut chains = [cut(values[0], at); S];
+    for s in 1..S {
+        chains[s] = cut(values[s], at);
+    }
+    chains
+}
+
+/// Entry `i` of each of several rows.
+#[inline(always)]
+pub(crate) fn entries<R, const S: usize>(rows: [&R; S], i: usize) -> [&R::Output; S]
+where
+    R: Index<usize> + ?Sized,
+{
+    let mut entries = [&rows[0][i]; S];
+    for s in 1..S {
+        entries[s] = &rows[s][i];
+    }
+    entries
 }
 
 /// The integers of 32 weights of a row.
@@ -261,13 +287,29 @@ pub(super) use {
     expand as expand_q5_k, expand as expand_q6_k,
 };
 
-/// Decodes some groups of eight blocks to `out`, one entry per column.
+/// Decodes some groups of eight blocks of each tile to `out`, one entry per column.
+pub(super) fn decode<const T: usize>(
+    format: Format,
+    tiles: [&[u8]; T],
+    out: &mut [[[f32; TILE_ROWS]; T]],
+) {
+    for (t, groups) in tiles.into_iter().enumerate() {
+        decode_group(format, groups, t, out);
+    }
+}
+
+/// Decodes some groups of eight blocks of tile `t`.
 #[inline(always)]
-pub(crate) fn decode_group(format: Format, groups: &[u8], out: &mut [[f32; TILE_ROWS]]) {
+pub(crate) fn decode_group<const T: usize>(
+    format: Format,
+    groups: &[u8],
+    t: usize,
+    out: &mut [[[f32; TILE_ROWS]; T]],
+) {
     match format.plain() {
-        Some(Plain::F32) => return plain(groups, out, f32::from_le_bytes),
-        Some(Plain::F16) => return plain(groups, out, |b| f16_to_f32(u16::from_le_bytes(b))),
-        Some(Plain::Bf16) => return plain(groups, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
+        Some(Plain::F32) => return plain(groups, t, out, f32::from_le_bytes),
+        Some(Plain::F16) => return plain(groups, t, out, |b| f16_to_f32(u16::from_le_bytes(b))),
+        Some(Plain::Bf16) => return plain(groups, t, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
         None => {}
     }
     let (size, len) = (format.block_bytes(), format.block_len());
@@ -281,7 +323,7 @@ pub(crate) fn decode_group(format: Format, groups: &[u8], out: &mut [[f32; TILE_
             unpack_block(format, group, lane, &mut block[..size]);
             super::decode::decode(format, &block[..size], &mut values[..len]);
             for (out, value) in out.iter_mut().zip(&values) {
-                out[lane] = *value;
+                out[t][lane] = *value;
             }
         }
     }
@@ -289,32 +331,33 @@ pub(crate) fn decode_group(format: Format, groups: &[u8], out: &mut [[f32; TILE_
 
 /// Values of their own, eight for each column.
 #[inline(always)]
-fn plain<const BYTES: usize>(
+fn plain<const BYTES: usize, const T: usize>(
     groups: &[u8],
-    out: &mut [[f32; TILE_ROWS]],
+    t: usize,
+    out: &mut [[[f32; TILE_ROWS]; T]],
     value: impl Fn([u8; BYTES]) -> f32,
 ) {
     let values = groups.as_chunks::<BYTES>().0.as_chunks::<TILE_ROWS>().0;
     for (values, out) in values.iter().zip(out) {
         for lane in 0..TILE_ROWS {
-            out[lane] = value(values[lane]);
+            out[t][lane] = value(values[lane]);
         }
     }
 }
 
-/// Adds to `out` the products of the columns `weights` of each tile with `N` positions; a chain is [`CHAIN`] columns.
+/// Adds to `out` the products of the columns `weights` of all tiles with `N` positions; a chain is [`CHAIN`] columns.
 pub(super) fn floats<const T: usize, const N: usize>(
-    weights: [&[[f32; TILE_ROWS]]; T],
+    weights: &[[[f32; TILE_ROWS]; T]],
     x: [&[f32]; N],
     out: [&mut [[f32; TILE_ROWS]; N]; T],
 ) {
-    for (weights, out) in weights.iter().zip(out) {
+    for (t, out) in out.into_iter().enumerate() {
         for (first, chain) in (0..).step_by(CHAIN).zip(weights.chunks(CHAIN)) {
             for p in 0..N {
                 let mut acc = [0f32; TILE_ROWS];
                 for (w, x) in chain.iter().zip(&x[p][first..]) {
                     for lane in 0..TILE_ROWS {
-                        acc[lane] = w[lane].mul_add(*x, acc[lane]);
+                        acc[lane] = w[t][lane].mul_add(*x, acc[lane]);
                     }
                 }
                 for lane in 0..TILE_ROWS {
@@ -333,13 +376,13 @@ pub(crate) fn plain_dots<const T: usize, const N: usize>(
     out: [&mut [[f32; TILE_ROWS]; N]; T],
 ) {
     let chain_bytes = CHAIN * format.block_bytes() * TILE_ROWS;
-    let mut weights = [[0f32; TILE_ROWS]; CHAIN];
+    let mut weights = [[[0f32; TILE_ROWS]]; CHAIN];
     each(tiles, out, |tile, out| {
         for (first, groups) in (0..).step_by(CHAIN).zip(tile.chunks(chain_bytes)) {
             let x = x.map(|x| &x[first..x.len().min(first + CHAIN)]);
             let weights = &mut weights[..x[0].len()];
-            decode_group(format, groups, weights);
-            floats([weights], x, [out]);
+            decode_group(format, groups, 0, weights);
+            floats(weights, x, [out]);
         }
     });
 }
