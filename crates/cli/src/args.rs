@@ -244,7 +244,8 @@ pub(crate) struct QuantizeArgs {
 /// `larql pack`
 #[derive(Debug, Args)]
 pub(crate) struct PackArgs {
-    /// The vindex; its tiles.pack is made, or replaced if it is damaged or of another model, and can be deleted at any time
+    /// The vindex; its tiles.pack is made, or replaced if it is damaged, of another model, or of another version or layout, and
+    /// can be deleted at any time
     #[arg(value_name = "VINDEX")]
     pub(crate) vindex: PathBuf,
 }

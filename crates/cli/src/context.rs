@@ -47,7 +47,7 @@ impl Context {
         Ok(Self {
             printer: Printer::new(global.format, global.quiet),
             threads: threads(global.threads, env.threads.as_deref())?,
-            interrupts: Interrupts::install()?,
+            interrupts: Interrupts::install(Printer::new(global.format, global.quiet))?,
             env,
         })
     }

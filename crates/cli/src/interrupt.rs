@@ -2,7 +2,8 @@
 //!
 //! The first press raises the [`Interrupt`] that the engine looks at; a second one within two seconds ends the program,
 //! for work that does not listen. Work that does gets the time to remove the files it has begun: the second press waits
-//! for it, and not for long. Without work in hand the first press ends the program at once.
+//! for it, and not for long. Without work in hand the first press ends the program at once. Work that is ended says so by its
+//! result, and the program, where it is ended from here, before it goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use larql_engine::Interrupt;
 
 use crate::error::CliError;
+use crate::printer::Printer;
 
 /// Makes a write beyond the limit on the size of files (`ulimit -f`) fail like one on a full disk, instead of ending the
 /// process before it can remove what it has begun. To be called before the first thread starts: threads inherit it.
@@ -54,34 +56,38 @@ pub(crate) struct Work<'a> {
 }
 
 impl Interrupts {
-    /// Takes over Ctrl-C of this process.
+    /// Takes over Ctrl-C of this process; `printer` tells of an end that no command tells of.
     ///
     /// # Errors
     /// If the system refuses the handler.
-    pub(crate) fn install() -> Result<Self, CliError> {
+    pub(crate) fn install(printer: Printer) -> Result<Self, CliError> {
         let interrupts = Self {
             flag: Interrupt::default(),
             working: Arc::new(AtomicBool::new(false)),
         };
         let (flag, working) = (interrupts.flag.clone(), Arc::clone(&interrupts.working));
+        let end = move || {
+            printer.error(&CliError::interrupted());
+            std::process::exit(EXIT_INTERRUPTED.into());
+        };
         let mut last: Option<Instant> = None;
         ctrlc::set_handler(move || {
             let now = Instant::now();
             let again = last.is_some_and(|last| now.duration_since(last) < IMPATIENCE);
             match (again, working.load(Ordering::SeqCst)) {
                 (false, true) => {}
-                (false, false) => std::process::exit(EXIT_INTERRUPTED.into()),
+                (false, false) => end(),
                 (true, true) => {
                     if ends_within(&working, GRACE) {
                         // The first press was enough, and what began the work tells the end of it.
                         return;
                     }
-                    std::process::exit(EXIT_INTERRUPTED.into());
+                    end();
                 }
                 (true, false) => {
                     // A command whose work has just ended removes its temporary folders and ends by itself.
                     std::thread::sleep(LINGER);
-                    std::process::exit(EXIT_INTERRUPTED.into());
+                    end();
                 }
             }
             last = Some(now);

@@ -163,6 +163,14 @@ impl Printer {
         }
     }
 
+    /// What would work, on stderr unless quiet.
+    ///
+    /// # Errors
+    /// If stderr refuses it.
+    pub(crate) fn hint(&self, text: &str) -> Result<(), CliError> {
+        self.status(&format!("hint: {}", table::printable(text)))
+    }
+
     /// Lets notes be told again: what comes answers another request.
     pub(crate) fn forget_notes(&self) {
         self.told.borrow_mut().clear();

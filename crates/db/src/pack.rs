@@ -39,11 +39,11 @@ pub enum Found {
 }
 
 /// Sees to it that a vindex has a pack that is sound: one that is there is read and compared with the weights, and replaced
-/// if it is damaged, of another model or of another layout of tiles.
+/// if it is damaged, of another model, or of another version or layout of tiles.
 ///
 /// # Errors
-/// If `path` is no vindex or has too little to run, the file cannot be written, or `progress` wants to stop; nothing is left
-/// behind then.
+/// If `path` is no vindex or has too little to run, a folder is in the place of the file, the file cannot be written, or
+/// `progress` wants to stop; nothing is left behind then.
 pub fn pack(
     path: &Path,
     n_threads: NonZeroUsize,
@@ -88,7 +88,9 @@ fn look(
             None => Found::SamePack,
             Some(problem) => Found::Unusable(problem),
         }),
-        Err(VindexError::Pack { source, .. }) => Ok(Found::Unusable(source.to_string())),
+        Err(VindexError::Pack { source, .. }) if source.is_replaceable() => {
+            Ok(Found::Unusable(source.to_string()))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -425,6 +425,23 @@ fn a_window_must_predict_something_and_fit_the_context() {
         );
         assert_eq!(refused(of(window)), want);
     }
+    // Without a beginning of sequence the text has all positions.
+    let (_dir, db) = without_bos();
+    let long = text(&TEXT.repeat(40));
+    let of = |window| {
+        let options = ScoreOptions {
+            window,
+            windows: NonZeroUsize::new(1),
+            ..OPTIONS
+        };
+        alone(&db, &long, &options)
+    };
+    assert_eq!(of(512).unwrap().tokens, 511);
+    let want = format!(
+        "a window of 513 tokens, expected 2 to 512: {} takes 512 positions",
+        db.name()
+    );
+    assert_eq!(refused(of(513)), want);
     let none = ScoreOptions {
         rows_per_pass: 0,
         ..OPTIONS

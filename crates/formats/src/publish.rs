@@ -4,11 +4,14 @@
 //! name by a rename. A reader that has mapped the old file keeps the old bytes.
 //!
 //! Who is killed leaves a temporary file. Its owner held a lock on it, which went with the process, so the next
-//! [`publish()`] into that folder tells it from those of others at work, and removes it.
+//! [`publish()`] into that folder tells it from those of others at work, and removes it, however new it is: an owner that
+//! was taken for gone between making its file and locking it sees that, and makes another.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 use crate::error::Error;
 
@@ -35,13 +38,8 @@ pub fn publish<E: From<Error>>(
         }
     };
     let folder = folder_of(path);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PARTIAL_PREFIX);
-    readable_by_all(&mut builder);
     remove_abandoned(&folder);
-    let temp = builder.tempfile_in(&folder).map_err(io("create"))?;
-    // Where files cannot be locked, nothing that is abandoned is removed.
-    let _ = temp.as_file().try_lock();
+    let temp = partial_file(&folder).map_err(io("create"))?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, temp);
     write(&mut out)?;
     let temp = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
@@ -52,29 +50,44 @@ pub fn publish<E: From<Error>>(
     Ok(())
 }
 
+/// A temporary file that others know to be at work on.
+fn partial_file(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PARTIAL_PREFIX);
+    readable_by_all(&mut builder);
+    loop {
+        if let Some(temp) = claimed(builder.tempfile_in(folder)?) {
+            return Ok(temp);
+        }
+    }
+}
+
+/// The temporary file with its lock; nothing if another process has taken it for abandoned before.
+fn claimed(temp: NamedTempFile) -> Option<NamedTempFile> {
+    match temp.as_file().try_lock() {
+        // Who removed it held the lock until its name was gone.
+        Ok(()) => temp.path().exists().then_some(temp),
+        Err(TryLockError::WouldBlock) => None,
+        // Where files cannot be locked, nothing that is abandoned is removed.
+        Err(TryLockError::Error(_)) => Some(temp),
+    }
+}
+
 /// Removes the temporary files of processes that are gone. What cannot be listed, opened or removed stays.
 fn remove_abandoned(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_ours = (entry.file_name().to_str()).is_some_and(|n| n.starts_with(PARTIAL_PREFIX));
-        // Just made, it may not be locked yet.
-        let is_old = || {
-            let modified = entry.metadata().and_then(|data| data.modified()).ok()?;
-            Some(modified.elapsed().ok()? > JUST_MADE)
-        };
-        if !is_ours || is_old() != Some(true) {
+        if !(entry.file_name().to_str()).is_some_and(|name| name.starts_with(PARTIAL_PREFIX)) {
             continue;
         }
         let path = entry.path();
         if let Ok(file) = File::open(&path)
             && file.try_lock().is_ok()
         {
+            // The lock is held until the name is gone, so that whoever gets it then sees that.
             let _ = fs::remove_file(path);
         }
     }
 }
-
-/// Between the making of a temporary file and its lock there is less time than this.
-const JUST_MADE: std::time::Duration = std::time::Duration::from_secs(2);
 
 fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
@@ -139,27 +152,56 @@ mod tests {
     #[test]
     fn what_the_killed_have_left_goes_and_what_others_write_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let make = |name: &str, age_s: u64| {
-            let file = File::create(dir.path().join(name)).unwrap();
-            let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age_s);
-            file.set_modified(then).unwrap();
-            file
-        };
-        drop(make(".larql-partial-abandoned", 60));
-        drop(make(".larql-partial-new", 0));
-        drop(make(".partial-of-something-else", 60));
-        let at_work = make(".larql-partial-at-work", 60);
+        let make = |name: &str| File::create(dir.path().join(name)).unwrap();
+        drop(make(".larql-partial-abandoned"));
+        drop(make(".partial-of-something-else"));
+        let at_work = make(".larql-partial-at-work");
         at_work.try_lock().unwrap();
         publish::<Error>(&dir.path().join("out"), |_| Ok(())).unwrap();
         assert_eq!(
             names(dir.path()),
             [
                 ".larql-partial-at-work",
-                ".larql-partial-new",
                 ".partial-of-something-else",
                 "out"
             ]
         );
+    }
+
+    /// Another process that looks between the making of a file and its lock, at each moment at which it can be.
+    #[test]
+    fn a_file_that_was_taken_for_abandoned_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = || NamedTempFile::new_in(dir.path()).unwrap();
+        assert!(claimed(make()).is_some());
+        let locked = make();
+        let other = File::open(locked.path()).unwrap();
+        other.try_lock().unwrap();
+        assert!(claimed(locked).is_none());
+        let removed = make();
+        fs::remove_file(removed.path()).unwrap();
+        assert!(claimed(removed).is_none());
+    }
+
+    #[test]
+    fn many_may_publish_into_one_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let path = dir.path().join(writer.to_string());
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        publish::<Error>(&path, |out| {
+                            out.write_all(b"whole").unwrap();
+                            Ok(())
+                        })
+                        .unwrap();
+                        assert_eq!(fs::read(&path).unwrap(), b"whole");
+                    }
+                });
+            }
+        });
+        assert_eq!(names(dir.path()).len(), 8);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use larql_models::ModelError;
 use larql_models::tokenizer::TokenizerError;
 
 use crate::manifest::{FORMAT_VERSION, Level};
-use crate::pack::PackError;
+use crate::pack::{self, PackError};
 
 /// Why a vindex cannot be written, opened or used.
 #[derive(Debug, thiserror::Error)]
@@ -241,13 +241,10 @@ impl VindexError {
                     .to_owned(),
             ),
             Self::RelationExists { name } => Some(format!("drop `{name}` first, or choose another name")),
-            Self::Pack { path, .. } => {
-                let vindex = path.parent().unwrap_or(Path::new("."));
-                Some(format!(
-                    "delete it, nothing is lost, or run `larql pack {}` to make it again",
-                    vindex.display()
-                ))
-            }
+            Self::Pack { path, source } => Some(match source.is_replaceable() {
+                true => pack::hint(path),
+                false => pack::occupied_hint(path),
+            }),
             Self::Changed { .. } => Some("`larql verify` says what else has changed".to_owned()),
             Self::NoFolder { .. } => Some("make it first, or choose another place".to_owned()),
             Self::NothingToConvert => Some("leave --dtype out".to_owned()),

@@ -9,6 +9,7 @@ mod check;
 mod table;
 mod write;
 
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -62,11 +63,15 @@ impl Pack {
     /// looked at.
     ///
     /// # Errors
-    /// [`VindexError::Pack`] if the file is damaged, or made of another model or for another layout of tiles.
+    /// [`VindexError::Pack`] if it is no file, damaged, or made of another model or for another layout of tiles.
     pub fn open(vindex: &Vindex, checkpoint: &Checkpoint) -> Result<Option<Self>, VindexError> {
         let path = vindex.path().join(PACK);
+        let refused = |source| VindexError::Pack {
+            path: path.clone(),
+            source: Box::new(source),
+        };
         match path.symlink_metadata() {
-            Ok(_) => {}
+            Ok(stat) => is_file(&path, &stat)?.map_err(refused)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error(&path, "open")(error)),
         }
@@ -75,10 +80,7 @@ impl Pack {
             same_model(&table, vindex)?;
             matched(&table.matrices, checkpoint, &bytes)
         });
-        let matrices = found.map_err(|source| VindexError::Pack {
-            path: path.clone(),
-            source: Box::new(source),
-        })?;
+        let matrices = found.map_err(refused)?;
         Ok(Some(Self {
             path,
             file: bytes,
@@ -99,6 +101,41 @@ impl Pack {
     /// The matrices, in the order in which the model uses them.
     pub fn matrices(&self) -> &[PackedTiles] {
         &self.matrices
+    }
+}
+
+/// What to do about a pack that cannot be used.
+pub(crate) fn hint(pack: &Path) -> String {
+    format!(
+        "delete it, nothing is lost, or run {} to make it again",
+        command(pack)
+    )
+}
+
+/// What to do about something that no pack takes the place of.
+pub(crate) fn occupied_hint(pack: &Path) -> String {
+    format!(
+        "move it away or delete it: the model runs without a pack, and {} makes one",
+        command(pack)
+    )
+}
+
+/// What makes a pack.
+fn command(pack: &Path) -> String {
+    let vindex = pack.parent().unwrap_or(Path::new("."));
+    format!("`larql pack {}`", vindex.display())
+}
+
+/// Whether what lies at a place, or what it is a link to, is a file; `stat` is of the place itself.
+fn is_file(path: &Path, stat: &Metadata) -> Result<Result<(), PackError>, VindexError> {
+    if stat.is_dir() {
+        return Ok(Err(PackError::Folder));
+    }
+    match path.metadata() {
+        Ok(stat) if stat.is_file() => Ok(Ok(())),
+        Ok(_) => Ok(Err(PackError::NotAFile)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Err(PackError::BrokenLink)),
+        Err(error) => Err(io_error(path, "open")(error)),
     }
 }
 

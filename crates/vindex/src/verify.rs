@@ -44,6 +44,8 @@ pub struct Check {
     pub ok: bool,
     /// What was found.
     pub detail: String,
+    /// What the user can do about it, where that is known.
+    pub hint: Option<String>,
 }
 
 /// Everything that was looked at, in order.
@@ -73,6 +75,7 @@ impl VerifyReport {
             name: name.to_owned(),
             ok,
             detail,
+            hint: None,
         });
     }
 }
@@ -127,9 +130,9 @@ pub fn verify(
     if manifest.tokenizer.is_some() {
         report.add("tokenizer", check_tokenizer(&vindex));
     }
-    if let Some(found) = pack::check_file(&vindex, team, &mut reporter)? {
-        report.add(PACK, found);
-    }
+    report
+        .checks
+        .extend(pack::check_file(&vindex, team, &mut reporter)?);
     if let Some(found) = features::check_file(&path.join(FEATURES), &manifest.digest) {
         report.add(FEATURES, found);
     }

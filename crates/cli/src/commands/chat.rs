@@ -9,7 +9,7 @@ use larql_db::Database;
 use larql_db::generate::{FinishReason, GenerateOptions, Generated, generate};
 use larql_db::rows::counted;
 use larql_db::speculate::{SpeculationReport, Speculator};
-use larql_engine::{Runtime, SequenceState};
+use larql_engine::{Runtime, SequenceState, TilePlace};
 use larql_models::chat::{ChatError, ChatTemplate, GenerationPrompt, Message};
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::args::ChatArgs;
+use crate::commands::pack::tiles_note;
 use crate::commands::run::{
     Streamed, checked_stops, draft_model, reason, sampling, speculation_note, speculator,
 };
@@ -34,6 +35,8 @@ struct Wire {
     tokens: Vec<u32>,
     finish_reason: FinishReason,
     profile: &'static str,
+    /// Where the weights are.
+    tiles: TilePlace,
     /// Tokens of the whole conversation as the template writes it.
     prompt_tokens: usize,
     tokens_per_s: Option<f64>,
@@ -43,6 +46,7 @@ struct Wire {
 /// A conversation and what the model remembers of it.
 struct Conversation<'a> {
     db: &'a Database,
+    tiles: TilePlace,
     template: ChatTemplate,
     runtime: Runtime,
     speculator: Speculator<'a>,
@@ -73,10 +77,11 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
     let profile = args.arithmetic.profile(context)?;
     let db = context.open(&args.model)?;
     let template = ChatTemplate::of(context.tokenizer(&db)?)?;
-    db.model()?;
+    let tiles = db.model()?.tile_place();
     let draft = draft_model(context, &args.speculation)?;
     let mut conversation = Conversation {
         db: &db,
+        tiles,
         template,
         runtime: context.runtime(profile),
         speculator: speculator(&db, draft.as_ref(), &args.speculation)?,
@@ -88,8 +93,9 @@ pub(crate) fn chat(context: &Context, args: &ChatArgs) -> Result<Outcome, CliErr
     let system = args.system.as_deref();
     conversation.clear(system);
     context.printer.note(&format!(
-        "profile {}",
-        conversation.runtime.profile().name()
+        "profile {}{}",
+        conversation.runtime.profile().name(),
+        tiles_note(tiles)
     ))?;
     if io::stdin().is_terminal() {
         interactive(context, &mut conversation, system)
@@ -225,6 +231,7 @@ impl Conversation<'_> {
                         tokens,
                         finish_reason,
                         profile: self.runtime.profile().name(),
+                        tiles: self.tiles,
                         prompt_tokens,
                         tokens_per_s,
                         speculation,

@@ -4,17 +4,20 @@ use larql_db::Rows;
 use larql_db::generate::prefill;
 use larql_db::rows::counted;
 use larql_db::token::lone_token;
-use larql_engine::{SequenceState, log_softmax, top_k};
+use larql_engine::{SequenceState, TilePlace, log_softmax, top_k};
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::args::LogitsArgs;
+use crate::commands::pack::tiles_note;
 use crate::context::{Context, encode_prompt};
 use crate::error::CliError;
 
 #[derive(Debug, Serialize)]
 struct Wire {
     profile: &'static str,
+    /// Where the weights are.
+    tiles: TilePlace,
     prompt_ids: Vec<u32>,
     top: Vec<Candidate>,
 }
@@ -36,6 +39,7 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
     let db = context.open(&args.model)?;
     let tokenizer = context.tokenizer(&db)?;
     let prompt_ids = encode_prompt(tokenizer, &args.prompt)?;
+    let tiles = db.model()?.tile_place();
     let mut runtime = context.runtime(profile);
     let mut state = SequenceState::with_length(db.spec(), prompt_ids.len());
     let work = context.interrupts.work();
@@ -66,13 +70,15 @@ pub(crate) fn logits(context: &Context, args: &LogitsArgs) -> Result<Outcome, Cl
             ]);
         }
         rows.note(format!(
-            "profile {profile}, {}",
+            "profile {profile}{}, {}",
+            tiles_note(tiles),
             counted(prompt_ids.len(), "prompt token")
         ));
         context.printer.table(&rows)?;
     } else {
         context.printer.json(&Wire {
             profile,
+            tiles,
             prompt_ids,
             top,
         })?;

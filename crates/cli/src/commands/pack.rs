@@ -1,5 +1,6 @@
 //! `larql pack`: the weights of a vindex as they are computed with, kept beside them.
 
+use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -52,6 +53,10 @@ pub(crate) fn pack(context: &Context, args: &PackArgs) -> Result<Outcome, CliErr
     let report = pack_vindex(vindex, context.n_threads(), &mut |progress| {
         bar.show(progress.stage, progress.done, progress.total);
         flow(flag.is_raised())
+    });
+    let report = report.map_err(|error| {
+        let hint = unwritable(&error);
+        CliError::from(error).with_hint(hint)
     })?;
     drop(work);
     bar.clear();
@@ -62,6 +67,21 @@ pub(crate) fn pack(context: &Context, args: &PackArgs) -> Result<Outcome, CliErr
         context.printer.json(&wire)?;
     }
     Ok(Outcome::Done)
+}
+
+/// What to do about a folder that takes no file, if that is what is wrong.
+fn unwritable(error: &DbError) -> Option<String> {
+    let DbError::Container(larql_formats::Error::Io { source, .. }) = error else {
+        return None;
+    };
+    let is_refused = matches!(
+        source.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    );
+    is_refused.then(|| {
+        "a pack lies in the folder of its vindex: make that writable, or pack a copy of the vindex"
+            .to_owned()
+    })
 }
 
 /// What makes a vindex of another model.
@@ -126,4 +146,28 @@ fn rows(wire: &Wire) -> Rows {
         "was there already, with the bytes of the weights; nothing was written"
     });
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_written_has_a_hint_and_a_full_disk_has_none() {
+        let hint = |kind| {
+            let error = larql_formats::Error::Io {
+                path: "v/tiles.pack".into(),
+                action: "create",
+                source: io::Error::from(kind),
+            };
+            unwritable(&error.into())
+        };
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ] {
+            assert!(hint(kind).is_some_and(|hint| hint.contains("pack a copy")));
+        }
+        assert_eq!(hint(io::ErrorKind::StorageFull), None);
+    }
 }

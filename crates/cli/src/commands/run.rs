@@ -246,7 +246,7 @@ impl<'a> Streamed<'a> {
         self.failed.is_none()
     }
 
-    /// Ends the line.
+    /// Ends the line, if there is one.
     ///
     /// # Errors
     /// What stdout refused on the way.
@@ -257,7 +257,7 @@ impl<'a> Streamed<'a> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        if self.printer.is_table() {
+        if self.printer.is_table() && !self.text.is_empty() {
             self.printer.write("\n")?;
         }
         Ok(speed)

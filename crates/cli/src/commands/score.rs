@@ -13,6 +13,7 @@ use larql_db::{Cell, Database, DbError, Rows};
 
 use crate::Outcome;
 use crate::args::{ProfileArg, ScoreArgs};
+use crate::commands::pack::tiles_note;
 use crate::context::{Context, STDIN, engine_profile, read_stdin};
 use crate::error::CliError;
 
@@ -119,6 +120,7 @@ fn rows(report: &ScoreReport) -> Rows {
         ids_sha256: _,
         model: _,
         profile,
+        tiles,
         bits,
         bits_per_token,
         bits_per_byte,
@@ -137,7 +139,8 @@ fn rows(report: &ScoreReport) -> Rows {
         compared(against, &mut row);
     }
     rows.note(format!(
-        "profile {profile}, bytes {start}..{end} of the text with sha256 {file_sha256}"
+        "profile {profile}{}, bytes {start}..{end} of the text with sha256 {file_sha256}",
+        tiles_note(*tiles)
     ));
     let prefix = counted(prefix_ids.len(), "token");
     rows.note(format!(
@@ -156,9 +159,16 @@ fn rows(report: &ScoreReport) -> Rows {
             "the tokens spell another text from byte {at} on, so there is nothing per byte or per character"
         ));
     }
-    if let Some(Comparison { model, profile, .. }) = against {
+    if let Some(Comparison {
+        model,
+        profile,
+        tiles,
+        ..
+    }) = against
+    {
         rows.note(format!(
-            "kl is {KL_DIRECTION} in nats; against is {model} with profile {profile}"
+            "kl is {KL_DIRECTION} in nats; against is {model} with profile {profile}{}",
+            tiles_note(*tiles)
         ));
     }
     rows
@@ -168,6 +178,7 @@ fn compared(against: &Comparison, row: &mut impl FnMut(&str, Cell)) {
     let Comparison {
         model: _,
         profile: _,
+        tiles: _,
         kl_direction: _,
         bits_per_token,
         kl_mean,

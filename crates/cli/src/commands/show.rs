@@ -1,6 +1,7 @@
 //! `larql show`: what is inside a model, from its headers alone.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 
 use larql_db::facts::facts;
 use larql_db::{Cell, Database, DbError, Rows};
@@ -70,10 +71,14 @@ struct VindexWire<'a> {
 #[derive(Debug, Serialize)]
 struct PackWire {
     name: &'static str,
-    bytes: u64,
-    matrices: usize,
+    /// Absent where it is no file.
+    bytes: Option<u64>,
+    /// Absent where there is a problem.
+    matrices: Option<usize>,
     /// Why the model cannot be run from it.
     problem: Option<String>,
+    /// What would work then.
+    hint: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -103,6 +108,11 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, CliErr
     }
     if context.printer.is_table() {
         context.printer.table(&rows(&wire))?;
+        if let Some(pack) = wire.vindex.as_ref().and_then(|vindex| vindex.pack.as_ref())
+            && let Some(hint) = &pack.hint
+        {
+            context.printer.hint(&format!("{}: {hint}", pack.name))?;
+        }
     } else {
         context.printer.json(&wire)?;
     }
@@ -167,16 +177,26 @@ fn pack(db: &Database) -> Result<Option<PackWire>, CliError> {
     match db.pack() {
         Ok(pack) => Ok(pack.map(|pack| PackWire {
             name: PACK,
-            bytes: pack.n_bytes(),
-            matrices: pack.matrices().len(),
+            bytes: Some(pack.n_bytes()),
+            matrices: Some(pack.matrices().len()),
             problem: None,
+            hint: None,
         })),
-        Err(DbError::Vindex(VindexError::Pack { path, source })) => Ok(Some(PackWire {
-            name: PACK,
-            bytes: path.metadata().map_or(0, |stat| stat.len()),
-            matrices: 0,
-            problem: Some(source.to_string()),
-        })),
+        Err(DbError::Vindex(
+            ref error @ VindexError::Pack {
+                ref path,
+                ref source,
+            },
+        )) => {
+            let stat = path.metadata().ok().filter(Metadata::is_file);
+            Ok(Some(PackWire {
+                name: PACK,
+                bytes: stat.map(|stat| stat.len()),
+                matrices: None,
+                problem: Some(source.to_string()),
+                hint: error.hint(),
+            }))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -226,14 +246,12 @@ fn rows(wire: &Wire<'_>) -> Rows {
             row("file", format!("{}, {}", file.name, size(file.bytes)));
         }
         if let Some(pack) = &vindex.pack {
-            let what = match &pack.problem {
-                None => format!("{} matrices as they are computed with", pack.matrices),
-                Some(problem) => format!("cannot be used: {problem}"),
-            };
-            row(
-                "pack",
-                format!("{}, {}, {what}", pack.name, size(pack.bytes)),
-            );
+            let mut parts = vec![pack.name.to_owned()];
+            parts.extend(pack.bytes.map(size));
+            parts
+                .extend((pack.matrices).map(|n| format!("{n} matrices as they are computed with")));
+            parts.extend((pack.problem.as_ref()).map(|what| format!("cannot be used: {what}")));
+            row("pack", parts.join(", "));
         }
     }
     for tensor in ignored {

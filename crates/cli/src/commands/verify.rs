@@ -22,6 +22,7 @@ struct CheckWire<'a> {
     name: &'a str,
     ok: bool,
     detail: &'a str,
+    hint: Option<&'a str>,
 }
 
 /// Prints every check; negative if one fails.
@@ -41,6 +42,11 @@ pub(crate) fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, Cl
     if context.printer.is_table() {
         context.printer.table(&rows(&report))?;
         context.printer.verdict(&verdict(&report))?;
+        for check in &report.checks {
+            if let Some(hint) = &check.hint {
+                context.printer.hint(&format!("{}: {hint}", check.name))?;
+            }
+        }
     } else {
         context.printer.json(&wire(&report))?;
     }
@@ -75,6 +81,7 @@ pub(crate) fn wire(report: &VerifyReport) -> Wire<'_> {
                 name: &check.name,
                 ok: check.ok,
                 detail: &check.detail,
+                hint: check.hint.as_deref(),
             })
             .collect(),
     }

@@ -1,4 +1,4 @@
-//! What two presses of Ctrl-C leave behind.
+//! What Ctrl-C says, and what two presses of it leave behind.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::reference;
+use crate::support::{model, reference};
 
 /// Rows of the embedding and the head: so many that encoding them takes a while.
 const ROWS: u64 = 1 << 19;
@@ -96,5 +96,39 @@ fn a_second_ctrl_c_leaves_nothing_behind() {
         assert_eq!(output.status.code(), Some(130), "{args:?}: {stderr}");
         assert_eq!(names(out.path()), Vec::<String>::new(), "{args:?}");
         assert!(stderr.contains("interrupted"), "{args:?}: {stderr}");
+    }
+}
+
+/// Presses Ctrl-C while nothing runs that could be ended: the program reads its prompt.
+#[test]
+fn an_end_without_work_in_hand_is_told_too() {
+    for (format, told) in [
+        ("table", "error: interrupted\n"),
+        (
+            "json",
+            "{\"error\":{\"kind\":\"interrupted\",\"message\":\"interrupted\",\"hint\":null}}\n",
+        ),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_larql"))
+            .args(["run", model(), "-", "--format", format])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // More than a pipe holds: somebody reads.
+        stdin.write_all(&[b'a'; 1 << 20]).unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap());
+        kill(pid, Signal::SIGINT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        drop(stdin);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), stderr.as_str()),
+            (Some(130), told),
+            "{format}"
+        );
+        assert_eq!(output.stdout, b"", "{format}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{atlas, larql, model, reference};
+use crate::support::{atlas, copy_of_model, larql, model, reference};
 
 const PROMPT: &str = "The capital of France is";
 
@@ -122,6 +122,27 @@ fn a_prompt_comes_from_stdin_and_escapes_only_when_asked() {
         "{}",
         wrong.stderr
     );
+}
+
+/// Without a beginning of sequence an empty prompt has no token, which is an error.
+#[test]
+fn where_no_text_came_there_is_no_line() {
+    let bare = copy_of_model();
+    let path = bare.path().join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    tokenizer["post_processor"] = Value::Null;
+    fs::write(&path, tokenizer.to_string()).unwrap();
+    let bare = bare.path().to_str().unwrap();
+    for (args, code) in [
+        (["run", bare, "", "-n", "5"], 1),
+        (["run", bare, "-", "-n", "5"], 1),
+        (["run", bare, "", "-n", "0"], 1),
+        (["run", bare, PROMPT, "-n", "0"], 0),
+    ] {
+        let ran = larql(args).run();
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{ran:?}");
+        assert!(!ran.stderr.is_empty());
+    }
 }
 
 #[test]

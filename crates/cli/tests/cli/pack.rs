@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{larql, larql_in_shell, model, reference, vindex};
+use crate::support::{copy_of_model, larql, larql_in_shell, model, reference, vindex};
 
 const PROMPT: &str = "The capital of France is";
 
@@ -111,10 +111,30 @@ fn a_pack_that_does_not_fit_stops_a_run_and_not_the_look_at_it() {
         format!("delete it, nothing is lost, or run `larql pack {other}` to make it again")
     );
     let shown = larql(["show", other, "--format", "json"]).json();
-    let problem = shown["vindex"]["pack"]["problem"].as_str().unwrap();
+    let pack_shown = &shown["vindex"]["pack"];
+    let problem = pack_shown["problem"].as_str().unwrap();
     assert!(text.ends_with(problem), "{problem}");
+    assert_eq!(
+        (&pack_shown["matrices"], &pack_shown["hint"]),
+        (&Value::Null, &error["hint"])
+    );
     let ran = larql(["verify", other, "--format", "json"]).run();
     assert!(ran.code == 1 && ran.stdout.contains(problem), "{ran:?}");
+    let verified: Value = serde_json::from_str(&ran.stdout).unwrap();
+    for check in verified["checks"].as_array().unwrap() {
+        let hint = match check["name"] == "tiles.pack" {
+            true => &error["hint"],
+            false => &Value::Null,
+        };
+        assert_eq!(&check["hint"], hint, "{check}");
+    }
+    let hint = format!("hint: tiles.pack: {}\n", error["hint"].as_str().unwrap());
+    for command in ["show", "verify"] {
+        let ran = larql([command, other]).run();
+        assert!(ran.stderr.ends_with(&hint), "{ran:?}");
+        let quiet = larql([command, other, "--quiet"]).run();
+        assert_eq!(quiet.stderr, "", "{quiet:?}");
+    }
 
     let made = larql(["pack", other, "--format", "json"]).json();
     assert_eq!(
@@ -136,6 +156,92 @@ fn a_pack_that_does_not_fit_stops_a_run_and_not_the_look_at_it() {
     let replaced = made["replaced"].as_str().unwrap();
     assert!(replaced.starts_with("`token_embedding`: digest "), "{made}");
     assert_eq!(larql(["verify", &out, "--quiet"]).run().code, 0);
+}
+
+#[test]
+fn every_command_that_runs_says_where_the_weights_are() {
+    let model = copy_of_model();
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    fs::write(model.path().join("chat_template.jinja"), template).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("v").to_str().unwrap().to_owned();
+    let source = model.path().to_str().unwrap();
+    assert_eq!(larql(["extract", source, "-o", &out]).run().code, 0);
+    let commands: [(&[&str], &str); 3] = [
+        (&["chat", &out, "-n", "2"], ""),
+        (&["logits", &out, PROMPT], ", 6 prompt tokens"),
+        (
+            &["score", &out, "-f", "-", "--against", "fast"],
+            ", bytes 0..",
+        ),
+    ];
+    for place in ["memory", "pack"] {
+        let mapped = match place {
+            "pack" => ", weights mapped from tiles.pack",
+            _ => "",
+        };
+        for (args, rest) in commands {
+            let made = larql(args.iter().chain(&["--format", "json"]))
+                .stdin(PROMPT)
+                .json();
+            assert_eq!(made["tiles"], place, "{made}");
+            let ran = larql(args).stdin(PROMPT).run();
+            let profile = made["profile"].as_str().unwrap();
+            let note = format!("note: profile {profile}{mapped}{rest}");
+            assert!(
+                (ran.stderr.lines()).any(|line| line.starts_with(&note)),
+                "{note}: {ran:?}"
+            );
+            if args[0] == "score" {
+                assert_eq!(made["against"]["tiles"], place, "{made}");
+                let note = format!(" with profile fast{mapped}\n");
+                assert!(ran.stderr.contains(&note), "{note}: {ran:?}");
+            }
+        }
+        larql(["pack", &out, "--quiet"]).run();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused_and_replaced_unless_it_is_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = vindex(&dir);
+    let pack = Path::new(&out).join("tiles.pack");
+    let refused = |kind: &str, hint: &str, args: &[&str]| {
+        let ran = larql(args.iter().chain(&["--format", "json"])).run();
+        let error = ran.error();
+        assert_eq!(
+            (ran.code, ran.stdout.as_str(), &error["kind"]),
+            (1, "", &kind.into())
+        );
+        let got = error["hint"].as_str().unwrap();
+        assert!(got.starts_with(hint), "{got}");
+    };
+    fs::create_dir(&pack).unwrap();
+    let hint = "move it away or delete it: ";
+    refused("pack_folder", hint, &["run", &out, PROMPT]);
+    refused("pack_folder", hint, &["pack", &out]);
+    let shown = larql(["show", &out, "--format", "json"]).json();
+    let shown = &shown["vindex"]["pack"];
+    assert_eq!(
+        (&shown["problem"], &shown["bytes"]),
+        (&"a folder, expected a file".into(), &Value::Null)
+    );
+    assert_eq!(larql(["verify", &out]).run().code, 1);
+    fs::remove_dir(&pack).unwrap();
+
+    let target = dir.path().join("gone");
+    std::os::unix::fs::symlink(&target, &pack).unwrap();
+    let hint = "delete it, nothing is lost, or run ";
+    refused("pack_broken_link", hint, &["run", &out, PROMPT]);
+    let made = larql(["pack", &out, "--format", "json"]).json();
+    assert_eq!(
+        made["replaced"],
+        "a symbolic link to a file that is not there"
+    );
+    assert!(pack.symlink_metadata().unwrap().is_file() && !target.exists());
+    assert_eq!(run(&out)["tiles"], "pack");
 }
 
 #[test]

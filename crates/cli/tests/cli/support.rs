@@ -226,6 +226,16 @@ pub(crate) fn model() -> &'static str {
     atlas().to_str().unwrap()
 }
 
+/// A copy of the embedded model's folder, to be changed.
+pub(crate) fn copy_of_model() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for entry in fs::read_dir(atlas()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    dir
+}
+
 /// A vindex of the embedded model in `dir`.
 pub(crate) fn vindex(dir: &TempDir) -> String {
     let out = dir.path().join("atlas.vindex").to_str().unwrap().to_owned();

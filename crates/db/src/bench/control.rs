@@ -1,6 +1,6 @@
 //! What this machine can do at most, measured before and after, and when a ratio to it means nothing.
 
-use larql_engine::Runtime;
+use larql_engine::{EngineError, Runtime};
 use larql_formats::Arena;
 use larql_kernels::{Arithmetic, cache_bandwidth_gb_s, multiply_rate_gmac_s, read_bandwidth_gb_s};
 use serde::Serialize;
@@ -9,6 +9,9 @@ use crate::error::DbError;
 
 /// Bytes of the bandwidth probe: far beyond any cache.
 const PROBE_BYTES: usize = 512 << 20;
+
+/// Bytes of it that are written between two looks at whether somebody interrupts: a huge page.
+const PIECE_BYTES: usize = 2 << 20;
 
 /// Two readings of a ceiling that are further apart were taken of two different machines, so to speak.
 const DRIFT_MAX: f64 = 1.10;
@@ -138,10 +141,15 @@ impl Reading {
     /// Measures; takes half a gigabyte of memory meanwhile.
     ///
     /// # Errors
-    /// If there is no such memory.
+    /// If there is no such memory, or somebody interrupts.
     pub(crate) fn take(runtime: &mut Runtime) -> Result<Self, DbError> {
         let kernels = runtime.kernels();
+        let interrupt = runtime.interrupt().clone();
         let team = runtime.team();
+        let go_on = || match interrupt.is_raised() {
+            true => Err(EngineError::Interrupted),
+            false => Ok(()),
+        };
         // The weights lie in an arena too, so both are in pages of one kind.
         let mut memory =
             Arena::new()
@@ -150,12 +158,24 @@ impl Reading {
                     n_bytes: PROBE_BYTES,
                     source,
                 })?;
-        Ok(Self {
-            read_gb_s: read_bandwidth_gb_s(team, kernels, &mut memory),
+        // Making the pages takes most of the time of a reading; by the threads that will read them, as the probe does.
+        team.chunks_mut(&mut memory, PIECE_BYTES, |_, piece| {
+            if !interrupt.is_raised() {
+                piece.fill(1);
+            }
+        });
+        go_on()?;
+        let read_gb_s = read_bandwidth_gb_s(team, kernels, &mut memory);
+        go_on()?;
+        // These take some milliseconds each.
+        let reading = Self {
+            read_gb_s,
             cache_gb_s: cache_bandwidth_gb_s(team, kernels),
             integer_gmac_s: multiply_rate_gmac_s(team, kernels, Arithmetic::Fast),
             float_gmac_s: multiply_rate_gmac_s(team, kernels, Arithmetic::Exact),
-        })
+        };
+        go_on()?;
+        Ok(reading)
     }
 
     /// This reading and a later one.
@@ -175,7 +195,23 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
+    use larql_engine::{Interrupt, Profile};
+
     use super::*;
+
+    #[test]
+    fn a_reading_can_be_interrupted() {
+        let interrupt = Interrupt::default();
+        let mut runtime = Runtime::new(NonZeroUsize::MIN, Profile::Fast, interrupt.clone());
+        interrupt.raise();
+        let ended = Reading::take(&mut runtime);
+        assert!(
+            matches!(ended, Err(DbError::Engine(EngineError::Interrupted))),
+            "{ended:?}"
+        );
+    }
 
     fn ceiling(before: f64, after: f64) -> Ceiling {
         Ceiling { before, after }

@@ -65,7 +65,7 @@ pub enum ScoreError {
         offset: u64,
     },
     /// A window that predicts nothing, or does not fit the context.
-    #[error("a window of {}, expected {min} to {max}: {model} takes {n_ctx} positions, {prefix} of them for its beginning of sequence", counted(*got, "token"), min = WINDOW_TOKENS_MIN)]
+    #[error("a window of {}, expected {min} to {max}: {model} takes {n_ctx} positions{}", counted(*got, "token"), prefix_text(*prefix), min = WINDOW_TOKENS_MIN)]
     WindowLength {
         /// The model with the shorter context.
         model: String,
@@ -176,6 +176,14 @@ impl ScoreError {
             | Self::RowsPerPass
             | Self::NothingScored { .. } => None,
         }
+    }
+}
+
+/// What the beginning of sequence takes of the positions, if there is one.
+fn prefix_text(n: usize) -> String {
+    match n {
+        0 => String::new(),
+        n => format!(", {n} of them for its beginning of sequence"),
     }
 }
 

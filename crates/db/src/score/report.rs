@@ -1,5 +1,6 @@
 //! What scoring comes to, as it is written in JSON.
 
+use larql_engine::TilePlace;
 use serde::Serialize;
 
 use super::extent::Extent;
@@ -39,6 +40,8 @@ pub struct ScoreReport {
     pub model: String,
     /// Arithmetic of the run.
     pub profile: &'static str,
+    /// Where its weights were.
+    pub tiles: TilePlace,
     /// Sum over the scored tokens.
     pub bits: f64,
     /// Over the scored tokens.
@@ -58,6 +61,8 @@ pub struct Comparison {
     pub model: String,
     /// The reference's arithmetic.
     pub profile: &'static str,
+    /// Where its weights were.
+    pub tiles: TilePlace,
     /// [`KL_DIRECTION`].
     pub kl_direction: &'static str,
     /// The reference's own score.
@@ -114,13 +119,19 @@ impl Tally {
     }
 
     /// The comparison of at least one position.
-    pub(super) fn comparison(mut self, model: String, profile: &'static str) -> Comparison {
+    pub(super) fn comparison(
+        mut self,
+        model: String,
+        profile: &'static str,
+        tiles: TilePlace,
+    ) -> Comparison {
         let n = self.kls.len();
         let kl_mean = self.kls.iter().sum::<f64>() / n as f64;
         self.kls.sort_by(f64::total_cmp);
         Comparison {
             model,
             profile,
+            tiles,
             kl_direction: KL_DIRECTION,
             bits_per_token: self.reference_nats / std::f64::consts::LN_2 / n as f64,
             kl_mean,
@@ -171,7 +182,7 @@ mod tests {
             });
         }
         assert_eq!((tally.tokens, tally.bits()), (3, 6.0));
-        let got = tally.comparison("m".to_owned(), "exact");
+        let got = tally.comparison("m".to_owned(), "exact", TilePlace::Memory);
         assert_eq!(
             (got.bits_per_token, got.kl_p50, got.kl_p99),
             (1.0, 0.1, 0.5)

@@ -156,8 +156,7 @@ fn check_window(db: &Database, prefix: usize, options: &ScoreOptions) -> Result<
     let spec = db.spec();
     let learned = spec.embedding.learned_positions;
     let n_ctx = learned.map_or(spec.n_ctx, |n| n.min(spec.n_ctx)) as usize;
-    // One position stays free even where nothing stands before the window: a limit that holds for every model.
-    let max = n_ctx.saturating_sub(prefix.max(1));
+    let max = n_ctx.saturating_sub(prefix);
     if (WINDOW_TOKENS_MIN..=max).contains(&options.window) {
         return Ok(());
     }
@@ -372,10 +371,14 @@ fn report(
         ids_sha256: hex_sha256(&id_bytes),
         model: run.name,
         profile: run.runtime.profile().name(),
+        tiles: run.model.tile_place(),
         bits,
         bits_per_token: bits / tokens as f64,
         bits_per_byte: per(bytes),
         bits_per_char: per(characters),
-        against: reference.map(|side| tally.comparison(side.name, side.runtime.profile().name())),
+        against: reference.map(|side| {
+            let profile = side.runtime.profile().name();
+            tally.comparison(side.name, profile, side.model.tile_place())
+        }),
     }
 }

@@ -8,10 +8,11 @@ use larql_kernels::{TILE_ROWS, Team, TileView};
 use larql_models::{Checkpoint, StoredTensor};
 
 use super::table::ALIGNMENT;
-use super::{PACK, Pack, PackedTiles};
+use super::{PACK, Pack, PackedTiles, hint};
 use crate::Progress;
 use crate::digest::{HashingWriter, Reporter};
 use crate::error::VindexError;
+use crate::verify::Check;
 use crate::vindex::Vindex;
 
 /// Stage that is reported meanwhile.
@@ -25,7 +26,7 @@ pub(crate) fn check_file(
     vindex: &Vindex,
     team: &mut Team,
     reporter: &mut Reporter<'_>,
-) -> Result<Option<Result<String, String>>, VindexError> {
+) -> Result<Option<Check>, VindexError> {
     if vindex.path().join(PACK).symlink_metadata().is_err() {
         return Ok(None);
     }
@@ -36,15 +37,29 @@ pub(crate) fn check_file(
     let (pack, checkpoint) = match opened {
         Ok(None) => return Ok(None),
         Ok(Some(opened)) => opened,
-        Err(error) => return Ok(Some(Err(error.to_string()))),
+        Err(error) => return Ok(Some(failed(error.to_string(), error.hint()))),
     };
     Ok(Some(match pack.find(&checkpoint, team, reporter)? {
-        Some(problem) => Err(problem),
-        None => Ok(format!(
-            "{} matrices, each with its digest and the bytes of the weights",
-            pack.matrices().len()
-        )),
+        Some(problem) => failed(problem, Some(hint(&pack.path))),
+        None => Check {
+            name: PACK.to_owned(),
+            ok: true,
+            detail: format!(
+                "{} matrices, each with its digest and the bytes of the weights",
+                pack.matrices().len()
+            ),
+            hint: None,
+        },
     }))
+}
+
+fn failed(detail: String, hint: Option<String>) -> Check {
+    Check {
+        name: PACK.to_owned(),
+        ok: false,
+        detail,
+        hint,
+    }
 }
 
 impl Pack {

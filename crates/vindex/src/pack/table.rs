@@ -103,6 +103,15 @@ impl From<Order> for StoredRows {
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 #[non_exhaustive]
 pub enum PackError {
+    /// A folder in the place of the file, which nothing here replaces.
+    #[error("a folder, expected a file")]
+    Folder,
+    /// A symbolic link to nothing.
+    #[error("a symbolic link to a file that is not there")]
+    BrokenLink,
+    /// A pipe, a device, or a link to a folder.
+    #[error("not a regular file")]
+    NotAFile,
     /// Too short for any pack.
     #[error("{size} bytes, a pack has at least {least}")]
     Short { size: u64, least: u64 },
@@ -161,6 +170,13 @@ pub enum PackError {
         expected: String,
         got: String,
     },
+}
+
+impl PackError {
+    /// Whether writing a pack would put it in the place of what is there.
+    pub fn is_replaceable(&self) -> bool {
+        !matches!(self, Self::Folder)
+    }
 }
 
 /// The table of a file whose own parts agree with each other.

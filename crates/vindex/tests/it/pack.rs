@@ -86,6 +86,14 @@ fn finding(path: &Path) -> (bool, String) {
     let report = verify(path, &mut team(), &mut go_on).unwrap();
     let of_pack = report.checks.iter().find(|check| check.name == PACK);
     let check = of_pack.unwrap();
+    // The hint of what refuses to be opened.
+    let refused = pack(path).err().map(|error| error.hint().unwrap());
+    if check.ok || refused.is_some() {
+        assert_eq!(check.hint, refused);
+    } else {
+        let hint = check.hint.as_deref().unwrap();
+        assert!(hint.starts_with("delete it, "), "{hint}");
+    }
     assert_eq!(
         report.failures().filter(|check| check.name != PACK).count(),
         0
@@ -545,16 +553,28 @@ fn what_is_not_a_file_is_an_error_too() {
     let path = out.join(PACK);
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    let text = pack(&out).unwrap_err().to_string();
-    assert_eq!(text, format!("{}: not a regular file", path.display()));
+    let error = pack(&out).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{}: a folder, expected a file", path.display())
+    );
+    let hint = error.hint().unwrap();
+    assert!(hint.starts_with("move it away or delete it: "), "{hint}");
+    assert_eq!(finding(&out), (false, error.to_string()));
     fs::remove_dir(&path).unwrap();
-    // A link to nothing is there, and cannot be read.
+    // Links are there though nothing can be read, and a pack takes their place.
     #[cfg(unix)]
-    {
-        std::os::unix::fs::symlink(dir.path().join("gone"), &path).unwrap();
-        let text = pack(&out).unwrap_err().to_string();
-        assert_eq!(text, format!("{}: cannot open", path.display()));
+    for (to, problem) in [
+        ("gone", "a symbolic link to a file that is not there"),
+        (".", "not a regular file"),
+    ] {
+        std::os::unix::fs::symlink(dir.path().join(to), &path).unwrap();
+        assert_eq!(refusal(&out), problem);
         assert!(!finding(&out).0);
+        write(&out);
+        assert!(path.symlink_metadata().unwrap().is_file() && finding(&out).0);
+        assert!(!dir.path().join("gone").exists());
+        fs::remove_file(&path).unwrap();
     }
 }
 
