@@ -4,8 +4,8 @@
 //! positions, so sums may rest in memory between two panels of columns without a change of their bits.
 //!
 //! From [`BLOCKS_MIN`] positions on, a panel of columns of a block of positions meets some tiles, one pair after the other,
-//! before the next panel comes.  The pair's panel is expanded to a form that the dots read fast, and stays in a first-level
-//! cache while the positions go by; the positions' columns stay in a second-level cache while the tiles go by.
+//! before the next panel comes.  The pair's panel is expanded to a form that the dots read fast, and stays in a near
+//! cache while the positions go by; the positions' columns stay in the one after it, if it holds them, while the tiles go by.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::tile::{TILE_ROWS, TileView};
 /// Positions of a block whose columns are of 8 bits.
 const INTEGER_POSITIONS: usize = 128;
 
-/// Positions of a block of floats: for each of them weights are decoded once more. A panel of them is half of a second-level cache.
+/// Positions of a block of floats: for each of them weights are decoded once more. Their columns of a panel of two tiles are 1 MiB.
 const FLOAT_POSITIONS: usize = 512;
 
 /// Tiles whose sums over a block of positions are kept while the columns go by.
@@ -275,7 +275,7 @@ pub(super) fn floats(kernels: &Kernels, x: &Activations, share: &mut Share<'_>) 
              sums, values, both, ..
          }| {
             values.resize(FLOAT_PANEL, [[0.0; TILE_ROWS]; 1]);
-            both.resize(FLOAT_PANEL, [[0.0; TILE_ROWS]; 2]);
+            both.resize(FLOAT_PANEL / 2, [[0.0; TILE_ROWS]; 2]);
             in_panels(x, share, blocking, sums, |meeting, [first, second]| {
                 let format = meeting.weight.format();
                 let n_cols = meeting.columns.len();
